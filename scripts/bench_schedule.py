@@ -41,7 +41,8 @@ MiB = 2**20
 def measure(words: str, jobs: int) -> dict[str, float]:
     """Build one trace of about `jobs` jobs in this (fresh) process; return its jobs, times and sizes."""
     from fedbench.config.compose import compose
-    from fedbench.schedule import build_trace, summary
+    from fedbench.runs.traces import build_trace
+    from fedbench.schedule import summary
 
     config = compose(words.split()).config
     config = dataclasses.replace(config, rounds=jobs // config.clients.per_round)
@@ -62,7 +63,7 @@ def training(model: str, updates: int = 100) -> dict[str, float]:
     """Microseconds per job of simulating and of training an asynchronous run, in this process."""
     from fedbench.api import compose_config
     from fedbench.runs.run import Run
-    from fedbench.schedule import build_trace
+    from fedbench.runs.traces import build_trace
 
     words = ["schedule=async", "schedule.concurrency=50", "clients.total=100", "clients.per_round=10"]
     words += ["delay=exponential", "algorithm=fedbuff", "dataset=digits", f"model={model}", "device=cpu"]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedbench import data, models
+from fedbench import models
+from fedbench.data import Dataset, partitions, registry
 from fedbench.data.options import DATASETS
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import UserError
@@ -25,9 +26,9 @@ needs_torchmetrics = pytest.mark.skipif(
 )
 
 
-def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> data.Dataset:
-    """`fedbench.data.load` of these options of a data set."""
-    return data.load(read_named(DATASETS, values, "dataset"), root, seed=seed, clients=clients)
+def load(values: dict[str, Any], root: str, *, seed: int, clients: int) -> Dataset:
+    """`fedbench.data.registry.load` of these options of a data set."""
+    return registry.load(read_named(DATASETS, values, "dataset"), root, seed=seed, clients=clients)
 
 
 def refusal(values: dict[str, Any], root: str = "unused", clients: int = 2) -> str:
@@ -47,9 +48,9 @@ def partition(
     seed: int,
     natural: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`fedbench.data.partition` by these options of a partition."""
+    """`fedbench.data.partitions.partition` by these options of a partition."""
     options = read_named(PARTITIONS, values, "partition")
-    return data.partition(options, labels, classes, clients, seed, natural)
+    return partitions.partition(options, labels, classes, clients, seed, natural)
 
 
 def build(values: dict[str, Any], shape: tuple[int, ...], classes: int, seed: int, **data: Any) -> nn.Module:

@@ -7,29 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedbench.data.dataset import Dataset, from_arrays
-    from fedbench.data.partitions import clients_of, divide, partition, validation_samples
-    from fedbench.data.registry import load, register_dataset
-    from fedbench.data.transforms import add_noise, augment_batch, to_input
+    from fedbench.data.registry import register_dataset
 
-__all__ = [
-    "Dataset",
-    "add_noise",
-    "augment_batch",
-    "clients_of",
-    "divide",
-    "from_arrays",
-    "load",
-    "partition",
-    "register_dataset",
-    "to_input",
-    "validation_samples",
-]
+__all__ = ["Dataset", "from_arrays", "register_dataset"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use, so that `fedbench.data.options` can be imported without loading torch."""
-    for home in ("dataset", "transforms", "partitions", "registry") if name in __all__ else ():
-        module = importlib.import_module(f"{__name__}.{home}")
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import what a user's code needs on first use: `fedbench.data.options` is imported without torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "registry" if name == "register_dataset" else "dataset"
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -28,7 +28,10 @@ def digits() -> Dataset:
     the file's order.
     """
     file = _file()
-    table = _table(file)
+    with refusing(f"dataset=digits: {file} is damaged, install scikit-learn again"):
+        table = small_table(file)
+        if table.shape != (1797, 65):  # 64 pixels and a label
+            raise ValueError(f"{table.shape[0]} rows of {table.shape[1]} numbers")
     stored, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64)
     test = np.zeros(len(labels), dtype=bool)
     test[np.argsort(labels, kind="stable")[::5]] = True
@@ -40,15 +43,6 @@ def digits() -> Dataset:
         "sha256": hashlib.sha256(stored.tobytes()).hexdigest(),
     }
     return Dataset("digits", x[~test], y[~test], x[test], y[test], classes=10, files=(origin,))
-
-
-def _table(file: Path) -> np.ndarray:
-    """Rows of 64 pixels and a label, (1797, 65) uint8."""
-    with refusing(f"dataset=digits: {file} is damaged, install scikit-learn again"):
-        table = small_table(file)
-        if table.shape != (1797, 65):
-            raise ValueError(f"{table.shape[0]} rows of {table.shape[1]} numbers")
-    return table
 
 
 def _file() -> Path:

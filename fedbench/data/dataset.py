@@ -244,9 +244,7 @@ def _labels(where: str, y: np.ndarray) -> np.ndarray:
     if y.dtype.kind not in "iu" or 0 in y.shape:
         raise _wrong(where, y, "integers, one for each sample or token, are")
     if y.max() >= MAX_CLASSES:
-        raise DataError(
-            f"{where} holds the label {y.max()}; labels are 0 .. classes - 1, below {MAX_CLASSES:,}"
-        )
+        raise DataError(f"{where} holds the label {y.max()}; labels are below {MAX_CLASSES:,}")
     return y.astype(np.int64)
 
 

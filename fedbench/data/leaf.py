@@ -100,8 +100,8 @@ class _Part:
         rows = []
         with refusing(f"{self.directory}: all samples must have the same number of values"):
             for values, label in zip(self.x, self.y, strict=True):
-                row = np.asarray(values)
-                if row.dtype.kind not in "iuf" or type(label) is not int:
+                row = np.array(values, dtype=object)  # beside numbers, true and false would become numbers
+                if not {*map(type, row.flat)} <= {int, float} or type(label) is not int:
                     raise self._unexpected(values, label)
                 rows.append(row.astype(np.float32))
             array = np.stack(rows)

@@ -24,7 +24,6 @@ from fedbench.fields import seed as seed_of
 
 TASKS = ("classification", "regression", "multilabel", "sequence")
 """What is predicted: one of several classes, numbers, which of several labels hold, or a label per token."""
-AUGMENT = ("none", "crop_flip")
 EMNIST_CLASSES = {"balanced": 47, "bymerge": 47, "byclass": 62, "letters": 26, "digits": 10, "mnist": 10}
 
 
@@ -41,8 +40,8 @@ def _user() -> Any:
     return text(None, null="none", help="the column with the user of each row (partition=natural)")
 
 
-def _test_fraction() -> Any:
-    return number(0.2, low=0, high=0.9, without=(0,), help="of the rows, drawn at random")
+def _test_fraction(default: float = 0.2, help: str = "of the rows, drawn at random") -> Any:
+    return number(default, low=0, high=0.9, without=(0,), help=help)
 
 
 def _labels(value: Any) -> list[int]:
@@ -62,7 +61,9 @@ class DatasetOptions:
         True, help="subtract the training set's mean, divide by its deviation (per channel or feature)"
     )
     augment: str = choice(
-        "none", AUGMENT, help="crop_flip: random crop after padding by 4, random horizontal flip"
+        "none",
+        ("none", "crop_flip"),
+        help="crop_flip: random crop after padding by 4, random horizontal flip",
     )
     pad_mode: str = choice(
         "zeros", ("zeros", "reflect"), help="what crop_flip pads with: raw zeros, or the image mirrored"
@@ -269,9 +270,7 @@ class Synthetic(DatasetOptions):
     )
     beta: float = nonnegative(1.0, help="standard deviation of B_k: how much the users' features differ")
     iid: bool = switch(False, help="true: one labelling model for all")
-    test_fraction: float = number(
-        0.1, low=0, high=0.9, without=(0,), help="of every user's samples (FedProx: 0.1; FedProxVR: 0.25)"
-    )
+    test_fraction: float = _test_fraction(0.1, "of every user's samples (FedProx: 0.1; FedProxVR: 0.25)")
     seed: int | None = seed_of(null="the run's seed")
 
 
@@ -287,7 +286,7 @@ class Reviews(DatasetOptions):
     normalize: bool = switch(False, help="tokens are not normalised")
     length: int = integer(40, low=5, help="tokens of the longest review; shorter ones are padded in front")
     skew: float = nonnegative(1.0, help="how much users differ; 0: not at all")
-    test_fraction: float = number(0.2, low=0, high=0.9, without=(0,), help="of every user's reviews")
+    test_fraction: float = _test_fraction(help="of every user's reviews")
     seed: int | None = seed_of(null="the run's seed")
 
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedbench.data import add_noise
+from fedbench.data.transforms import add_noise
 from fedbench.engine.batches import Batch, BatchIndices
 from fedbench.models.layers import patterns
 from fedbench.torch_internals import grad_and_value

@@ -15,29 +15,12 @@ gradient with respect to the states and returns those of `driven`, `weight` and 
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedbench.models.layers import by_quarters
-
-
-class Cell(Protocol):
-    """One kind of recurrent layer."""
-
-    gates: int
-    kept: int
-
-    def forward(self, driven: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """(states, kept)."""
-        ...
-
-    def backward(
-        self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of driven, weight and bias."""
-        ...
 
 
 def _space(like: Tensor, width: int) -> Tensor:
@@ -224,7 +207,7 @@ class GRU:
         return driven, _weight_gradient(recurrent, states), delta[..., 2, :].sum((1, 2))
 
 
-CELLS: dict[str, Cell] = {"tanh": Tanh(), "gru": GRU(), "lstm": LSTM()}
+CELLS: dict[str, Tanh | GRU | LSTM] = {"tanh": Tanh(), "gru": GRU(), "lstm": LSTM()}
 
 
 _LIBRARY = torch.library.Library("fedbench", "DEF")

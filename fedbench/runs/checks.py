@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench import schedule
 from fedbench.config.config import MEAN_OF_CLIENTS, Config
 from fedbench.data import Dataset
 from fedbench.engine.memory import refuse_too_large
@@ -20,6 +19,8 @@ from fedbench.errors import ConfigError
 from fedbench.fields import AVERAGE
 from fedbench.method import Algorithm, Setting
 from fedbench.method.cost import Cost
+from fedbench.runs import traces
+from fedbench.schedule.trace import Trace
 
 JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
 
@@ -39,7 +40,7 @@ def check_processes(config: Config, device: torch.device, processes: int) -> Non
 def check_schedule(config: Config, method: Algorithm) -> None:
     """Refuse what a method's dispatch and its definition exclude, such as fewer clients than all, or a client
     that counts twice; and more jobs than the memory holds."""
-    schedule.check(config, method.dispatch)
+    traces.checked(config, method.dispatch)
     jobs = config.rounds * config.clients.per_round
     what = f"a schedule of {jobs:,} jobs"
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
@@ -188,7 +189,7 @@ def check_place(place: str, processes: int) -> None:
         raise ConfigError("state.place", place, allowed)
 
 
-def check_overlaps(config: Config, method: Algorithm, trace: schedule.Trace) -> None:
+def check_overlaps(config: Config, method: Algorithm, trace: Trace) -> None:
     """Refuse clients' state if jobs of the same client overlap."""
     if len(trace.parallel):
         first = trace.parallel[0]

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench import data, provenance, schedule
+from fedbench import provenance
 from fedbench.config.config import MEAN_OF_CLIENTS
+from fedbench.data import transforms
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.choose import (
     DIFFERENTIATED,
@@ -44,7 +45,7 @@ from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
-from fedbench.runs import checks
+from fedbench.runs import checks, traces
 from fedbench.runs.costs import rounds_between, spent_by
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop
@@ -87,7 +88,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
 def _load(problem: Problem, processes: int) -> Load:
     """The work of a local step, counted on one sample."""
     config, ds, sizes = problem.config, problem.dataset, problem.division.sizes
-    sample = data.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
+    sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
     cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
     cohort = min(config.clients.per_round, config.clients.total)
@@ -191,7 +192,7 @@ def execution(
     moving = {name: value.to(device) for name, value in objective.statistics_of(model).items()}
     loop = ServerLoop(problem, trainer, theta.clone().to(device), moving)
     notes = (*problem.notes, *([line] if line else []))
-    begin = schedule.survey_offset(config) if problem.method.survey == "once" else 0.0
+    begin = traces.survey_offset(config) if problem.method.survey == "once" else 0.0
     return Execution(
         problem,
         placement,
@@ -294,11 +295,11 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
     black = None if ds.augment == "none" else ds.black.to(device, dtype)
 
     def to_input(x: Tensor) -> Tensor:
-        return data.to_input(x, mean, std, dtype)
+        return transforms.to_input(x, mean, std, dtype)
 
     def augment(x: Tensor, key: tuple[Tensor, Tensor]) -> Tensor:
         assert black is not None
-        return data.augment_batch(
+        return transforms.augment_batch(
             x, key, ds.augment, black, chosen.pad_mode == "reflect", chosen.augment_probability
         )
 

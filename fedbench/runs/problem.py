@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench import algorithms, data, schedule
+from fedbench import algorithms
 from fedbench.config import imports
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
-from fedbench.data import Dataset
+from fedbench.data import Dataset, partitions
 from fedbench.data.label_skew import UNUSED
 from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import batches_of_share, local_steps
@@ -23,10 +23,11 @@ from fedbench.errors import ConfigError
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.models.layers import norm_parameters
-from fedbench.runs import checks
+from fedbench.runs import checks, traces
 from fedbench.runs.model_files import initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
+from fedbench.schedule.trace import Trace
 
 DEFAULT_STEPS = 10
 KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
@@ -87,10 +88,10 @@ class Problem:
         return weights
 
     @cached_property
-    def trace(self) -> schedule.Trace:
+    def trace(self) -> Trace:
         """Who works when, and whose results make which update."""
         steps = self.steps_or_epochs[0] or 1
-        return schedule.build_trace(self.config, self.method.dispatch, self.division.sizes, steps)
+        return traces.build_trace(self.config, self.method.dispatch, self.division.sizes, steps)
 
 
 def problem_of(config: Config, session: Session) -> Problem:
@@ -140,7 +141,7 @@ def problem_of(config: Config, session: Session) -> Problem:
         {**rates}, cost, tuple([*notes, dataset.note] if dataset.note else notes),
     )  # fmt: skip
     keeps = method.keeps_state or config.optimizer.keep
-    if keeps and schedule.overlaps(config, method.dispatch):  # only the trace can tell whether jobs do
+    if keeps and traces.overlaps(config, method.dispatch):  # only the trace can tell whether jobs do
         checks.check_overlaps(config, method, problem.trace)
     return problem
 
@@ -152,10 +153,10 @@ def _division(config: Config, dataset: Dataset, own_tests: bool) -> Division:
         partition = dataset.client
     else:
         y = dataset.y_train.numpy()
-        partition = data.partition(config.partition, y, dataset.classes, N, config.seed, dataset.client)
+        partition = partitions.partition(config.partition, y, dataset.classes, N, config.seed, dataset.client)
     if test_client is not None and not config.divides_data:
-        test_client = data.clients_of(test_client, dataset.client, partition)
-    validation = data.validation_samples(partition, config.dataset.validation, config.seed)
+        test_client = partitions.clients_of(test_client, dataset.client, partition)
+    validation = partitions.validation_samples(partition, config.dataset.validation, config.seed)
     assignment = partition.copy()
     assignment[validation] = UNUSED
     trained = np.flatnonzero(assignment != UNUSED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from fedbench import data
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import inputs
-from fedbench.data import Dataset
+from fedbench.data import Dataset, partitions
+from fedbench.data import registry as datasets
 from fedbench.data.files import unchanged
 from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs
@@ -57,9 +57,9 @@ class Session:
         key, (seed, clients) = self.data_key(config), _of_own_clients(config)
         found = self._datasets.pop(key, None)
         if found is None or not unchanged(found.files):
-            found = data.load(chosen, root, seed=seed, clients=clients)
+            found = datasets.load(chosen, root, seed=seed, clients=clients)
             if divided:
-                found = data.divide(found, config.partition, chosen.pool, clients, seed)
+                found = partitions.divide(found, config.partition, chosen.pool, clients, seed)
         self._datasets[key] = found
         while len(self._datasets) > DATASETS_KEPT:
             del self._datasets[next(iter(self._datasets))]

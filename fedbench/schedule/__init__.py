@@ -4,7 +4,6 @@ A schedule is plain data (`Trace`), computed before any training. Synchronous ro
 have the same form. NumPy only.
 """
 
-from fedbench.schedule.build import build_trace, check, overlaps, survey_offset
 from fedbench.schedule.report import (
     cumulative_passes,
     cumulative_steps,
@@ -18,14 +17,10 @@ from fedbench.schedule.trace import STATUS, Trace
 __all__ = [
     "STATUS",
     "Trace",
-    "build_trace",
-    "check",
     "cumulative_passes",
     "cumulative_steps",
     "dispatched",
-    "overlaps",
     "received",
     "summary",
-    "survey_offset",
     "write_jobs_csv",
 ]

@@ -26,9 +26,6 @@ from fedbench.schedule.laws import (
 
 __all__ = ["DELAYS", "SCHEDULES", "Async", "Law", "Sync"]
 
-REFILL = ("immediate", "at_aggregation")
-POOL = ("idle", "idle_incl_buffered", "self", "all", "queue")
-
 
 @dataclass(frozen=True)
 class Sync:
@@ -65,13 +62,13 @@ class Async:
     )
     refill: str | None = choice(
         None,
-        REFILL,
+        ("immediate", "at_aggregation"),
         null="the algorithm's own, else immediate",
         help="when a finished job's slot is filled again; at_aggregation: right after each update",
     )
     pool: str | None = choice(
         None,
-        POOL,
+        ("idle", "idle_incl_buffered", "self", "all", "queue"),
         null="the algorithm's own, else idle",
         help="""who may be drawn
 idle                clients neither training nor with an upload in the buffer
@@ -189,10 +186,7 @@ def overlapping(schedule: Async) -> bool:
 
 
 def _error(schedule: Async, name: str, allowed: str) -> ConfigError:
-    def plain(value: Any) -> Any:
-        return [plain(item) for item in value] if isinstance(value, tuple) else value
-
-    return ConfigError(f"schedule.{name}", plain(getattr(schedule, name)), allowed)
+    return ConfigError(f"schedule.{name}", getattr(schedule, name), allowed)
 
 
 def _concurrency(schedule: Async, clients: int, per_update: int, refill: str, everyone: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ from fedbench.schedule.options import Async
 CLIENTS = 0  # draw m of the selection has address m
 STALENESS = 1 << 61  # prescribed staleness of job m has address STALENESS + m
 
-_SHIFT = 8  # clients in a bucket: 256
+_SHIFT = 10  # a bucket has 1,024 ids
 
 
 def select_uniforms(seed: int, address: np.ndarray) -> np.ndarray:
@@ -31,76 +31,50 @@ def select_draws(seed: int, first: int) -> Iterator[float]:
 
 
 class Candidates:
-    """A set of client ids in 0..clients-1, ascending, with selection by rank in O(log clients).
+    """A set of client ids in 0..clients-1, ascending, with selection by rank.
 
-    Sorted buckets of 256 clients below a complete binary tree of counts (node 1 is the root).
+    Sorted buckets of 1,024 ids, and how many members lie before each: a client that comes or goes moves a
+    part of its bucket and the counts of the buckets behind it.
     """
 
     def __init__(self, clients: int, members: np.ndarray) -> None:
         """`members`: the ids of the initial members, ascending."""
-        buckets = ((clients - 1) >> _SHIFT) + 1
-        self._leaves = 1 << (buckets - 1).bit_length()
-        edges = np.searchsorted(members, np.arange(self._leaves + 1) << _SHIFT)
-        self._buckets: list[list[int]] = [
-            members[a:b].tolist() for a, b in zip(edges[:-1], edges[1:], strict=True)
-        ]
-        self._counts = [0] * self._leaves + [len(bucket) for bucket in self._buckets]
-        for node in range(self._leaves - 1, 0, -1):
-            self._counts[node] = self._counts[2 * node] + self._counts[2 * node + 1]
+        edges = np.searchsorted(members, np.arange(((clients - 1) >> _SHIFT) + 2) << _SHIFT)
+        self._before: list[int] = edges.tolist()  # the last entry is the number of all members
+        self._buckets: list[list[int]] = [part.tolist() for part in np.split(members, edges[1:-1])]
 
     def __len__(self) -> int:
-        return self._counts[1]
+        return self._before[-1]
 
-    def __contains__(self, client: int) -> bool:
-        bucket = self._buckets[client >> _SHIFT]
-        place = bisect_left(bucket, client)
-        return place < len(bucket) and bucket[place] == client
+    def _count(self, bucket: int, change: int) -> None:
+        self._before[bucket + 1 :] = [count + change for count in self._before[bucket + 1 :]]
 
     def at(self, rank: int) -> int:
         """The member with `rank` smaller members."""
-        counts, node = self._counts, 1
-        while node < self._leaves:
-            node *= 2
-            if rank >= counts[node]:
-                rank -= counts[node]
-                node += 1
-        return self._buckets[node - self._leaves][rank]
+        bucket = bisect_right(self._before, rank) - 1
+        return self._buckets[bucket][rank - self._before[bucket]]
 
     def pop(self, rank: int) -> int:
         """Remove and return the member with `rank` smaller members."""
-        counts, node = self._counts, 1
-        while node < self._leaves:
-            counts[node] -= 1
-            node *= 2
-            if rank >= counts[node]:
-                rank -= counts[node]
-                node += 1
-        counts[node] -= 1
-        return self._buckets[node - self._leaves].pop(rank)
+        bucket = bisect_right(self._before, rank) - 1
+        self._count(bucket, -1)
+        return self._buckets[bucket].pop(rank - self._before[bucket])
 
-    def rank(self, client: int) -> int:
-        """The number of members smaller than `client`."""
-        node = (client >> _SHIFT) + self._leaves
-        below = bisect_left(self._buckets[client >> _SHIFT], client)
-        while node > 1:
-            if node & 1:
-                below += self._counts[node - 1]
-            node >>= 1
-        return below
+    def discard(self, client: int) -> None:
+        """Remove a client if it is a member."""
+        bucket = client >> _SHIFT
+        if client in self._buckets[bucket]:
+            self._buckets[bucket].remove(client)
+            self._count(bucket, -1)
 
     def add(self, client: int) -> None:
         """Add a client that is not a member."""
         insort(self._buckets[client >> _SHIFT], client)
-        node = (client >> _SHIFT) + self._leaves
-        while node:
-            self._counts[node] += 1
-            node >>= 1
+        self._count(client >> _SHIFT, 1)
 
 
 ANYONE = -1  # a slot that is not bound to a client
 NEVER = float("inf")
-
-_LEAVES_WHILE_WORKING = ("idle", "idle_incl_buffered", "self")
 
 
 class Pool:
@@ -123,8 +97,7 @@ class Pool:
         self.changes = deque(sorted(changes))
         self.candidates = Candidates(clients, np.setdiff1d(np.arange(clients), late))
         self.gone: set[int] = set()
-        self.drawn = not self.lowest and policy.pool in ("idle", "idle_incl_buffered", "all", "queue")
-        self.pops = policy.pool in _LEAVES_WHILE_WORKING  # a chosen client stops being a candidate
+        self.pops = policy.pool not in ("all", "queue")  # a chosen client stops being a candidate
         self.returns_at_end = policy.pool == "idle_incl_buffered"  # until its upload arrives
         self.returns_at_update = policy.pool == "idle"  # or until its upload is applied
 
@@ -138,8 +111,7 @@ class Pool:
             _, leaves, client = self.changes.popleft()
             if leaves:
                 self.gone.add(client)
-                if client in self.candidates:
-                    self.candidates.pop(self.candidates.rank(client))
+                self.candidates.discard(client)
             else:
                 self.candidates.add(client)
 
@@ -154,25 +126,16 @@ class Pool:
         `distinct`: choose no client twice, even in a pool whose candidates may already be working.
         """
         pops = self.pops or distinct
-        chosen = []
-        for slot in slots:
-            client = self._one(slot, pops)
-            if client is not None:
-                chosen.append(client)
+        chosen = [client for slot in slots if (client := self._one(slot, pops)) is not None]
         if pops and not self.pops:
             for client in chosen:
                 self.candidates.add(client)
         return chosen
 
     def _one(self, slot: int, pops: bool) -> int | None:
-        candidates, size = self.candidates, len(self.candidates)
-        if self.drawn:
-            if size == 0:
-                return None
-            rank = int(next(self.draws) * size)
-            return candidates.pop(rank) if pops else candidates.at(rank)
-        if slot != ANYONE and self.policy.pool == "self" and slot not in self.gone:
+        if self.policy.pool == "self" and slot != ANYONE and slot not in self.gone:
             return slot
-        if size == 0:
+        if (size := len(self.candidates)) == 0:
             return None
-        return candidates.pop(0 if self.lowest else int(next(self.draws) * size))
+        rank = 0 if self.lowest else int(next(self.draws) * size)
+        return self.candidates.pop(rank) if pops else self.candidates.at(rank)

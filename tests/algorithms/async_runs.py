@@ -11,7 +11,8 @@ from problem import Problem, walk_over
 
 from fedbench.method import Algorithm
 from fedbench.runs.server_loop import ServerLoop
-from fedbench.schedule import STATUS, build_trace
+from fedbench.runs.traces import build_trace
+from fedbench.schedule import STATUS
 from fedbench.schedule.trace import Trace
 
 SIZES = (3, 9, 5, 12, 7, 4, 6)

@@ -14,7 +14,7 @@ from oracle import cost
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.data import to_input
+from fedbench.data.transforms import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
 from fedbench.runs.costs import spent_by

@@ -12,7 +12,7 @@ import pytest
 import quadratics
 from option_helpers import config
 
-from fedbench.schedule import build_trace
+from fedbench.runs.traces import build_trace
 from fedbench.schedule.trace import Trace
 
 ADAMW = (1.84728078126, 0.998416119115)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from fedbench.api import compose_config
-from fedbench.data import add_noise, augment_batch, to_input
 from fedbench.data.dataset import Dataset
-from fedbench.data.transforms import mean_std
+from fedbench.data.transforms import add_noise, augment_batch, mean_std, to_input
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
 from fedbench.rng import fold, threefry2x32

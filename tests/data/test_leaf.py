@@ -164,6 +164,8 @@ def test_files_that_are_not_leafs(contents: list[str], why: str, tmp_path: Path)
         ([[0.5, 1.0], [1.0, 0.5]], [0, -1], "holds the label -1"),
         ([[0.5, 1.0], "text"], [0, 1], "the sample 'text' has the label '1'"),
         ([[0.5, None], [1.0, 0.5]], [0, 1], "the sample '[0.5, None]' has the label '0'"),
+        ([[1, True], [1, 0]], [0, 1], "the sample '[1, True]' has the label '0'"),
+        ([[[1, 0], [0, False]]], [0], "the sample '[[1, 0], [0, False]]' has the label '0'"),
     ],
 )
 def test_samples_that_are_neither_numbers_nor_shakespeare(x: Any, y: Any, why: str, tmp_path: Path) -> None:

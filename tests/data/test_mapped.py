@@ -15,8 +15,8 @@ from option_helpers import load, refusal
 
 from fedbench import files
 from fedbench.api import compose_config
-from fedbench.data import Dataset, to_input
-from fedbench.data.transforms import mean_std
+from fedbench.data import Dataset
+from fedbench.data.transforms import mean_std, to_input
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run import Run
 

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from option_helpers import load, refusal
 
 from fedbench.api import compose_config
-from fedbench.data import to_input
+from fedbench.data.transforms import to_input
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.run import Run
 

@@ -13,7 +13,7 @@ import torch
 from run_files import model, read, summary
 
 from fedbench.api import compose_config
-from fedbench.data import to_input
+from fedbench.data.transforms import to_input
 from fedbench.runs.clients import mixture
 from fedbench.runs.run import Run
 from fedbench.runs.session import Session

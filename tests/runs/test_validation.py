@@ -14,9 +14,9 @@ from run_files import runs, summary
 
 from fedbench.api import compose_config
 from fedbench.cli import main
-from fedbench.data import partition, validation_samples
 from fedbench.data.builtin import digits
 from fedbench.data.partition_options import Dirichlet
+from fedbench.data.partitions import partition, validation_samples
 from fedbench.errors import ConfigError
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory

@@ -9,7 +9,7 @@ from option_helpers import durations
 from scipy import stats
 
 from fedbench.rng import Stream, make_key, uniform
-from fedbench.schedule import survey_offset
+from fedbench.runs.traces import survey_offset
 from fedbench.schedule.classes import PRESETS
 from fedbench.schedule.delays import BlockwiseDraws
 

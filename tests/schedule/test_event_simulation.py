@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from naive_schedule import Naive, config
 
-from fedbench.schedule import STATUS, build_trace, overlaps
+from fedbench.runs.traces import build_trace, overlaps
+from fedbench.schedule import STATUS
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue"]

@@ -6,16 +6,8 @@ import pytest
 from naive_schedule import config
 
 from fedbench.errors import ConfigError
-from fedbench.schedule import (
-    STATUS,
-    build_trace,
-    check,
-    cumulative_steps,
-    dispatched,
-    received,
-    simulate,
-    summary,
-)
+from fedbench.runs.traces import build_trace, checked
+from fedbench.schedule import STATUS, cumulative_steps, dispatched, received, simulate, summary
 
 EXP = {"name": "exponential", "mean": 1.0}
 
@@ -72,7 +64,7 @@ def test_stale_jobs_are_stopped_before_they_arrive():
 )
 def test_schedules_that_make_no_progress_are_refused_before_anything_starts(keys, line):
     with pytest.raises(ConfigError, match=re.escape(line)):
-        check(config(50, 3, 2, delay=EXP, **keys))
+        checked(config(50, 3, 2, delay=EXP, **keys))
 
 
 def test_patience_is_for_each_update(monkeypatch):

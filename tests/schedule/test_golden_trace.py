@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from naive_schedule import config
 
-from fedbench.schedule import build_trace
+from fedbench.runs.traces import build_trace
 
 TABLE = {"name": "table", "table": [1.0, 2.5, 4.0, 1.25]}
 

@@ -10,14 +10,15 @@ from naive_schedule import config, draw
 
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.schedule import Trace, build_trace, check, cumulative_passes, cumulative_steps, summary
+from fedbench.runs.traces import build_trace, checked
+from fedbench.schedule import Trace, cumulative_passes, cumulative_steps, summary
 
 N, S, T, SEED = 9, 3, 60, 5
 
 
 def taking_part(name: str, rounds: int = T, samples: list[int] | None = None, **keys: object) -> Trace:
     cfg = config(rounds, N, S, SEED).but(participation={"name": name, **keys})
-    check(cfg)
+    checked(cfg)
     return build_trace(cfg, samples=None if samples is None else np.array(samples))
 
 
@@ -184,4 +185,4 @@ def test_a_straggler_does_no_more_than_its_epochs() -> None:
 )
 def test_what_does_not_fit_is_refused_in_one_line(change: dict[str, dict[str, object]], line: str) -> None:
     with pytest.raises(ConfigError, match=line):
-        check(config(T, N, S, SEED).but(**change))
+        checked(config(T, N, S, SEED).but(**change))

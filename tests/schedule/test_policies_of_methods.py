@@ -8,7 +8,7 @@ import pytest
 from naive_schedule import Naive, config
 
 from fedbench.algorithms import get
-from fedbench.schedule import build_trace
+from fedbench.runs.traces import build_trace
 
 EXP = {"name": "exponential", "mean": 1.0}
 

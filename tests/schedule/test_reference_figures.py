@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from naive_schedule import config
 
-from fedbench.schedule import build_trace, summary
+from fedbench.runs.traces import build_trace
+from fedbench.schedule import summary
 
 LARGE = {"name": "bands", "preset": "fadas_large"}
 MILD = {"name": "bands", "preset": "fadas_mild"}

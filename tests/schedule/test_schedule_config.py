@@ -7,7 +7,7 @@ from naive_schedule import config
 
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
-from fedbench.schedule import build_trace, check
+from fedbench.runs.traces import build_trace, checked
 from fedbench.schedule.options import DELAYS
 
 ASYNC = {"name": "async"}
@@ -68,7 +68,7 @@ BAD_SCHEDULES = [
 @pytest.mark.parametrize(("keys", "line"), BAD_SCHEDULES)
 def test_bad_schedules(keys, line):
     with pytest.raises(ConfigError, match=re.escape(line)):
-        check(config(5, 10, 3).but(schedule=ASYNC | keys))
+        checked(config(5, 10, 3).but(schedule=ASYNC | keys))
 
 
 BAD_DELAYS = [
@@ -101,15 +101,15 @@ BAD_DELAYS = [
 @pytest.mark.parametrize(("delay", "line"), BAD_DELAYS)
 def test_bad_delays(delay, line):
     with pytest.raises(ConfigError, match=re.escape(line)):
-        check(config(5, 10, 3, delay=delay))
+        checked(config(5, 10, 3, delay=delay))
 
 
 def test_other_refusals():
     with pytest.raises(ConfigError, match=r"clients\.per_round=11: must be at most clients\.total=10"):
-        check(config(5, 10, 11))
+        checked(config(5, 10, 11))
     with pytest.raises(ConfigError, match="did you mean 'async'"):
-        check(config(5).but(schedule={"name": "asinc"}))
+        checked(config(5).but(schedule={"name": "asinc"}))
     with pytest.raises(ConfigError, match=r"schedule\.p_fail=0\.1: no such key; schedule=sync has no keys"):
-        check(config(5).but(schedule={"name": "sync", "p_fail": 0.1}))
+        checked(config(5).but(schedule={"name": "sync", "p_fail": 0.1}))
     with pytest.raises(ConfigError, match=r"delay=constant: must be none where schedule\.staleness"):
-        check(config(5, delay={"name": "constant", "c": 1.0}, staleness=3))
+        checked(config(5, delay={"name": "constant", "c": 1.0}, staleness=3))

@@ -5,7 +5,7 @@ import pytest
 from naive_schedule import config
 from option_helpers import durations
 
-from fedbench.schedule import build_trace, survey_offset
+from fedbench.runs.traces import build_trace, survey_offset
 
 
 @pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 3), (7, 7), (600, 5)])

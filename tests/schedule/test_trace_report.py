@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from naive_schedule import config
 
-from fedbench.schedule import STATUS, build_trace, summary, write_jobs_csv
+from fedbench.runs.traces import build_trace
+from fedbench.schedule import STATUS, summary, write_jobs_csv
 
 EXP = {"name": "exponential", "mean": 1.0}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from option_helpers import config
 
-from fedbench.schedule import build_trace, cumulative_steps
+from fedbench.runs.traces import build_trace
+from fedbench.schedule import cumulative_steps
 
 
 def test_a_speed_times_a_duration_is_a_decimal_number() -> None:
