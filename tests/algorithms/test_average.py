@@ -166,35 +166,6 @@ def test_the_summary_has_both_rates(words: list[str], gamma: float, tmp_path: Pa
     assert summary["config"]["algorithm.server_lr"] == AVERAGE
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["algorithm=fedadam"], "a number > 0: its server divides every coordinate by a second moment"),
-        (["algorithm=asyncfeded", "schedule=async"], "it weighs every arrival by its distance"),
-        (["algorithm=ace", "schedule=async"], "its clients send gradients, not models"),
-        (["algorithm=feddyn"], "algorithm.server_lr"),
-        (["algorithm=fedavgm"], "algorithm.momentum=0 would not"),
-        (["algorithm=fedbuff", "algorithm.momentum=0.5", "schedule=async"], "algorithm.momentum=0 would not"),
-        (["algorithm=fednova", "local.steps=null", "local.epochs=1"], "unequal local steps are normalised"),
-        (["algorithm=padamfed", "algorithm.lr=1", "algorithm.beta=1", "local.steps=null", "local.epochs=1"],
-         "clients make unequal steps"),
-        (["algorithm=padamfed", "algorithm.scale=2"], "it needs algorithm.server_lr=null, not average"),
-        (["algorithm=fedavg", "server_lr_schedule=exponential"], "=exponential: must be constant"),
-        (["algorithm=adamasfl", "algorithm.lr=1", "schedule=async", "lr_schedule=exponential"],
-         "lr_schedule gives an update's jobs different rates"),
-        (["algorithm=fedavg", "algorithm.server_lr=avrage"], "> 0, or average (did you mean 'average'?)"),
-    ],
-)  # fmt: skip
-def test_refused_in_one_line_where_it_means_nothing(
-    words: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["algorithm.server_lr=average", *words, "partition=dirichlet", "partition.alpha=0.3"]
-    assert main([*TASK, *given, f"hydra.run.dir={tmp_path}/run"]) == 2
-    said = [text for text in capsys.readouterr().err.splitlines() if "=" in text]
-    assert line in said[-1]
-    assert not (tmp_path / "run").exists()
-
-
 def test_every_method_that_allows_it_is_tested() -> None:
     ours = [cls for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
     rules = {cls.name: cls.options()["server_lr"] for cls in ours if "server_lr" in cls.options()}

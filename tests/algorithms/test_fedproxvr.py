@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from oracle import cost
+from run_files import metrics, summary
 
 from fedbench import algorithms
 from fedbench.api import compose_config
 from fedbench.data.transforms import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
-from fedbench.runs.costs import spent_by
 from fedbench.runs.run import Run
-from fedbench.schedule.trace import APPLIED
 from fedbench.theory.curvature import largest_curvature
 
 
@@ -46,11 +41,12 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
     x = to_input(data.x_train, data.mean, data.std, torch.float64).flatten(1).numpy()
     z = np.hstack([x, np.ones((len(x), 1))])
     Run(cfg).go(tmp_path)
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert any("mean training loss at theta^0" in note for note in summary["notes"])
-    hyper = summary["hyper"]
+    assert any("mean training loss at theta^0" in note for note in summary(tmp_path)["notes"])
+    hyper = summary(tmp_path)["hyper"]
     assert hyper["L"] == pytest.approx(np.linalg.eigvalsh(z.T @ z / len(z))[-1] / 10, rel=0.02)
     assert hyper["lr"] == pytest.approx(1 / (5 * hyper["L"]), rel=1e-12)
+    first, last = (int(row["gradient_evaluations"]) for row in metrics(tmp_path))
+    assert (first, last) == (0, 2 * (12 + 2 * 9))  # two jobs: a full pass in 12 mini-batches, then nine steps
 
 
 def test_curvature_is_absolute_and_not_0() -> None:
@@ -59,21 +55,3 @@ def test_curvature_is_absolute_and_not_0() -> None:
     assert largest_curvature(lambda at: scale * at, theta) == pytest.approx(5, rel=1e-2)
     with pytest.raises(ConfigError, match="estimate"):
         algorithms.get("fedproxvr").create({"lr": None, "beta": 5.0}).measured(torch.zeros_like, theta)
-
-
-@pytest.mark.parametrize(("estimator", "calls"), [("svrg", 2), ("sarah", 2), ("sgd", 1)])
-def test_gradients_of_a_job(estimator: str, calls: int) -> None:
-    c = cost("fedproxvr", lr=0.1, estimator=estimator, output="random")
-    one = np.zeros(1, dtype=np.int64)
-    trace = SimpleNamespace(
-        updates=1, clients=1, client=one, start_version=one, arrival_version=one,
-        status=np.array([APPLIED]), work=np.ones(1),
-    )  # fmt: skip
-    tau, passes = 10, 3  # full pass + 2 (tau - 1), or + (tau - 1)
-    problem: Any = SimpleNamespace(
-        trace=trace, cost=c, dtype=torch.float32, steps=np.array([tau]), batch=2,
-        division=SimpleNamespace(sizes=np.array([5])), method=algorithms.get("fedproxvr"),
-    )  # fmt: skip
-    sums = spent_by(problem)
-    assert sums["gradient_evaluations"].tolist() == [0, passes + calls * (tau - 1)]
-    assert sums["uplink_bytes"].tolist() == [0, 4000]

@@ -20,9 +20,8 @@ from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_er
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.vectorised import step_depends
-from fedbench.errors import ConfigError
 from fedbench.fields import read_named
-from fedbench.optimizer import OPTIMIZERS, PLAIN, Optimizer
+from fedbench.optimizer import OPTIMIZERS, Optimizer
 
 T, S, K = 6, 3, 4
 ETA = 0.2
@@ -249,19 +248,3 @@ def test_compiled_steps_do_not_depend_on_numbers() -> None:
         depends(optimizer=optimizer({**ADAM, "name": "adamw"})),
     ]
     assert len({*others, momenta[0]}) == len(others) + 1
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"name": "sgd", "nesterov": True}, "optimizer.nesterov=true: needs optimizer.momentum > 0"),
-        ({"name": "sgd", "keep": True}, "optimizer.keep=true: optimizer=sgd without momentum has no state"),
-        ({"name": "sgd", "momentum": 1.0}, r"optimizer.momentum=1.0: must be a number in \[0, 1\)"),
-        ({"name": "adam", "momentum": 0.9}, "optimizer.momentum=0.9: no such key; optimizer=adam has beta1"),
-        ({"name": "adam", "epsilon": 0}, "optimizer.epsilon=0: must be a number > 0"),
-    ],
-)
-def test_bad_options(values: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        optimizer(values)
-    assert PLAIN.plain

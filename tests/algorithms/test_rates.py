@@ -14,7 +14,6 @@ from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem, stalen
 from oracle import Batches
 from problem import Problem, engine_path, models, relative_error
 
-from fedbench.errors import ConfigError
 from fedbench.fields import read_named
 from fedbench.schedule.rates import RATES, RateSchedule
 
@@ -50,23 +49,6 @@ def test_the_formulas_after_a_warm_up() -> None:
     found = factors(8, name="cosine", warmup=4)
     np.testing.assert_allclose(found, [*rising, 1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2])
     np.testing.assert_allclose(factors(3, name="cosine", warmup=4), rising[:3])  # never at its end
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"name": "step"}, "milestones"),
-        ({"name": "step", "milestones": [3, 3]}, "milestones"),
-        ({"name": "step", "milestones": 3}, "milestones"),
-        ({"name": "exponential", "factor": 0}, "factor"),
-        ({"name": "cosine", "min": 1.5}, "min"),
-        ({"name": "constant", "warmup": -1}, "warmup"),
-        ({"name": "constant", "factor": 0.5}, "factor"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=f"lr_schedule.{key}"):
-        rate(**options)
 
 
 def scheduled(rounds: int, **of_names: RateSchedule) -> Any:

@@ -1,4 +1,4 @@
-"""What methods refuse, and the grids that are searched."""
+"""What methods refuse, the grids that are searched, and step sizes from a theorem."""
 
 from __future__ import annotations
 
@@ -50,19 +50,28 @@ def test_gradient_sized_server_step_must_be_given(name: str) -> None:
         algorithms.get(name).create({"server_lr": None}).resolve(Counts(S=3, N=6, K=4, T=9))
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("fedcm", "beta", 0.0),
-        ("feddyn", "alpha", 0.0),
-        ("fedadam", "beta1", 1.0),
-        ("fedavgm", "momentum", 1.0),
-        ("fednova", "mu", -0.1),
-        ("fedhyper", "alpha_min", 1.5),
-        ("feddyn", "weighting", "samples"),
-        ("slowmo", "weighting", "size"),
-    ],
-)
-def test_values_without_meaning_are_refused(name: str, key: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=rf"algorithm\.{key}"):
-        algorithms.get(name).create({key: value})
+# ---- the step sizes of PAdaMFed's theorems ---------------------------------------------------------------
+
+
+def test_theorem_values_and_clamp() -> None:
+    # the spec's table: S=10, K=10, T=1000 and S=20, K=10, T=100
+    values = algorithms.get("padamfed")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    assert values == pytest.approx({"lr": 0.0031623, "server_lr": 0.0177828, "beta": 0.3162278}, rel=1e-5)
+    lines: list[str] = []
+    values = algorithms.get("padamfed")().resolve(Counts(S=20, N=50, K=10, T=100), lines.append)
+    assert values["beta"] == 1.0
+    assert "algorithm.beta" in lines[0]
+    values = algorithms.get("padamfed_vr")().resolve(Counts(S=10, N=100, K=10, T=1000))
+    assert values == pytest.approx({"lr": 1e-4, "server_lr": 0.0464159, "beta": 0.0464159}, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["padamfed", "padamfed_vr", "adamasfl"])
+def test_a_constant_in_front_of_the_theorem_multiplies_gamma_alone(name: str) -> None:
+    """S = 3, K = 4, T = 48: gamma = 12^(1/4)/48^(3/4) for Theorem 1, 12^(1/3)/48^(2/3) for PAdaMFed-VR's."""
+    n = Counts(S=3, N=9, K=4, T=48)
+    plain, scaled = (algorithms.get(name).create({"scale": scale}).resolve(n) for scale in (None, 2.5))
+    gamma = 12 ** (1 / 3) / 48 ** (2 / 3) if name == "padamfed_vr" else 12**0.25 / 48**0.75
+    assert plain["server_lr"] == pytest.approx(gamma, rel=1e-12)
+    assert scaled["server_lr"] == pytest.approx(2.5 * gamma, rel=1e-12)
+    assert {**scaled, "server_lr": 0} == {**plain, "server_lr": 0}
+    assert "scale" not in plain

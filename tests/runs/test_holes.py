@@ -14,7 +14,7 @@ import torch
 from run_files import metrics, model, runs, same_model, summary
 
 from fedbench.engine.vectorised import VmapExecutor
-from fedbench.errors import ConfigError, DataError, RunError
+from fedbench.errors import DataError, RunError
 from fedbench.runs.server_loop import ServerLoop
 
 run = runs(
@@ -114,26 +114,6 @@ def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 # ---- memory ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (["rounds=1000000000000"], r"^rounds=1000000000000: a schedule of 4,000,000,000,000 jobs needs"),
-        (["model=mlp", "model.hidden=[1000000000000]"], r"^model=mlp: a model of 75,000,.* parameters needs"),
-        (["model=mlp", f"model.hidden=[{10**18}]"], r"^model=mlp: a model of inf parameters needs about"),
-        (
-            ["algorithm=scaffold", "clients.total=1400", "clients.per_round=4", "model=mlp", "dtype=float64",
-             "model.hidden=[800000]", "state.place=memory"],
-            r"^clients\.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, needs about",
-        ),
-    ],
-)  # fmt: skip
-def test_what_cannot_fit_is_refused_before_it_is_taken(
-    tmp_path: Path, overrides: list[str], line: str
-) -> None:
-    with pytest.raises(ConfigError, match=line + r".* GiB of memory, but only [0-9.,]+ GiB is available$"):
-        run(tmp_path / "run", *overrides)
 
 
 def test_a_chunk_too_large_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

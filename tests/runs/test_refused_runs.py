@@ -14,6 +14,8 @@ FEDBN = "algorithm=fedbn model=mlp model.norm=layer"
 SIX = "schedule=async clients.total=6 clients.per_round=2"
 AT_ONCE = "keeps state at its clients, so no client can work on two jobs at once, as client "
 EXPONENTIAL = "lr_schedule=exponential lr_schedule.factor"
+AVERAGE, UNEQUAL = "algorithm.server_lr=average", "local.steps=null local.epochs=1 partition=dirichlet"
+SHORT = " GiB of memory, but only "
 LARGEST = "3.4e+38, the largest number of dtype=float32"
 
 REFUSED = [
@@ -28,12 +30,48 @@ REFUSED = [
      "(schedule.staleness)"),
     (f"algorithm=dude_asgd {SIX} schedule.pool=all schedule.concurrency=6 delay=exponential local.steps=1",
      f"algorithm=dude_asgd: {AT_ONCE}", "(schedule.pool)"),
+    ("algorithm=padamfed algorithm.scale=2 algorithm.server_lr=0.1", "algorithm.scale=2"),
+    ("algorithm=padamfed algorithm.scale=0", "algorithm.scale=0"),
+    ("algorithm=masfl algorithm.scale=2", "algorithm.scale=2"),  # its theorem gives beta alone
+    ("algorithm=fedcm algorithm.beta=0", "algorithm.beta=0: must be"),
+    ("algorithm=feddyn algorithm.alpha=0", "algorithm.alpha=0: must be"),
+    ("algorithm=fedadam algorithm.beta1=1", "algorithm.beta1=1: must be"),
+    ("algorithm=fedavgm algorithm.momentum=1", "algorithm.momentum=1: must be"),
+    ("algorithm=fednova algorithm.mu=-0.1", "algorithm.mu=-0.1: must be"),
+    ("algorithm=fedhyper algorithm.alpha_min=1.5", "algorithm.alpha_min=1.5: must be"),
+    ("algorithm=feddyn algorithm.weighting=samples", "algorithm.weighting=samples: no such key"),
+    ("algorithm=slowmo algorithm.weighting=size", "algorithm.weighting=size: must be one of"),
+    # a server's step that is the mean of the clients' models
+    (f"algorithm=fedadam {AVERAGE}", "a number > 0: its server divides every coordinate by a second moment"),
+    (f"algorithm=asyncfeded schedule=async {AVERAGE}", "it weighs every arrival by its distance"),
+    (f"algorithm=ace schedule=async {AVERAGE}", "its clients send gradients, not models"),
+    (f"algorithm=feddyn {AVERAGE}", "algorithm.server_lr"),
+    (f"algorithm=fedavgm {AVERAGE}", "algorithm.momentum=0 would not"),
+    (f"algorithm=fedbuff algorithm.momentum=0.5 schedule=async {AVERAGE}", "algorithm.momentum=0 would not"),
+    (f"algorithm=fednova {UNEQUAL} {AVERAGE}", "unequal local steps are normalised"),
+    (f"algorithm=padamfed algorithm.lr=1 algorithm.beta=1 {UNEQUAL} {AVERAGE}", "clients make unequal steps"),
+    (f"algorithm=padamfed algorithm.scale=2 {AVERAGE}", "it needs algorithm.server_lr=null, not average"),
+    (f"server_lr_schedule=exponential {AVERAGE}", "=exponential: must be constant"),
+    (f"algorithm=adamasfl algorithm.lr=1 schedule=async lr_schedule=exponential {AVERAGE}",
+     "lr_schedule gives an update's jobs different rates"),
+    ("algorithm.server_lr=avrage", "> 0, or average (did you mean 'average'?)"),
+    # the clients' optimizer
+    ("optimizer.nesterov=true", "optimizer.nesterov=true: needs optimizer.momentum > 0"),
+    ("optimizer.keep=true", "optimizer.keep=true: optimizer=sgd without momentum has no state"),
+    ("optimizer.momentum=1", "optimizer.momentum=1: must be a number in [0, 1)"),
+    ("optimizer=adam optimizer.momentum=0.9", "optimizer.momentum=0.9: no such key; optimizer=adam has"),
+    ("optimizer=adam optimizer.epsilon=0", "optimizer.epsilon=0: must be a number > 0"),
     # rates over rounds
     ("algorithm=padamfed lr_schedule=cosine", "lr_schedule=cosine: must be constant, or algorithm.lr given"),
     ("algorithm=masfl algorithm.lr=null lr_schedule=cosine", "algorithm.lr=null"),
     ("algorithm=fedsps lr_schedule=exponential", "fedsps has no algorithm.lr"),
     ("algorithm=fedexp server_lr_schedule=exponential", "fedexp has no algorithm.server_lr"),
     ("lr_schedule=step", "lr_schedule.milestones=null: must be a list of different rounds"),
+    ("lr_schedule=step lr_schedule.milestones=[3,3]", "lr_schedule.milestones=[3,3]: must be"),
+    ("lr_schedule=step lr_schedule.milestones=3", "lr_schedule.milestones=3: must be"),
+    ("lr_schedule=exponential lr_schedule.factor=0", "lr_schedule.factor=0: must be"),
+    ("lr_schedule=cosine lr_schedule.min=1.5", "lr_schedule.min=1.5: must be"),
+    ("lr_schedule.warmup=-1", "lr_schedule.warmup=-1: must be"),
     ("lr_schedule=linear", "lr_schedule=linear: must be one of constant, cosine, exponential, step"),
     ("lr_schedule.factor=0.9", "lr_schedule.factor=0.9: no such key; lr_schedule=constant has warmup"),
     (f"{EXPONENTIAL}=1e60", f"lr_schedule.factor=1e+60: must be smaller: the rate would be above {LARGEST}"),
@@ -51,6 +89,12 @@ REFUSED = [
     ("dataset=digits model=embedding_rnn", "model=embedding_rnn: needs token sequences"),
     ("local.batch_size=2000", "local.batch_size=2000: must be at most the 1437"),
     ("init_from=nowhere.pt", "init_from=nowhere.pt: there is no such file"),
+    # what memory cannot hold
+    ("rounds=1000000000000", "rounds=1000000000000: a schedule of 5,000,000,000,000 jobs needs", SHORT),
+    ("model=mlp model.hidden=[1000000000000]", "model=mlp: a model of 75,000,", " parameters needs", SHORT),
+    ("model=mlp model.hidden=[1000000000000000000]", "model=mlp: a model of inf parameters needs", SHORT),
+    ("algorithm=scaffold clients.total=1400 model=mlp dtype=float64 model.hidden=[800000] state.place=memory",
+     "clients.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, needs about", SHORT),
     # the model that is evaluated
     (f"{ALL} schedule=async", f"{ALL}: must be last: a client's last model is only known where rounds are"),
     (f"{ALL} algorithm=fedproxvr", f"{ALL}: must be last: fedproxvr's clients have no model y of their own"),
