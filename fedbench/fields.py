@@ -245,6 +245,20 @@ def custom(
     return _field(made, Rule("custom", words, check, help, null, default=default))
 
 
+def list_of(item: Any, least: int = 1) -> Callable[[Any], tuple[Any, ...]]:
+    """The check for `custom` of a list of at least `least` values, each as the option `item` allows."""
+    rule: Rule = item.metadata[_METADATA]
+
+    def check(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or len(value) < least:
+            raise ValueError
+        for entry in value:
+            rule.check(entry)
+        return tuple(value)
+
+    return check
+
+
 def section(cls: type) -> Any:
     """Options below a key of their own: `clients.total`."""
     return dataclasses.field(default_factory=cls, metadata={_METADATA: cls})

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fedbench.data.dataset import Dataset, of_users
+from fedbench.data.options import Reviews, Synthetic
 from fedbench.errors import DataError, refusing
 from fedbench.files import small_table
 from fedbench.provenance import versions
@@ -82,9 +83,7 @@ def user_data(
     return x, np.argmax(x @ weight.T + bias, axis=1), weight, bias
 
 
-def synthetic(
-    alpha: float, beta: float, iid: bool, test_fraction: float, *, seed: int, users: int
-) -> Dataset:
+def synthetic(options: Synthetic, seed: int, users: int) -> Dataset:
     """synthetic(alpha, beta) for `users` users; `Dataset.client` is its natural partition.
 
     Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys
@@ -95,8 +94,9 @@ def synthetic(
     iid: all users share one W, b ~ N(0, 1), and v_k = B_k in every feature.
     The last max(1, round(test_fraction * n_k)) samples of every user go to the common test set.
     """
-    drawn = [user_data(seed, user, alpha, beta, iid)[:2] for user in range(users)]
-    return of_users("synthetic", drawn, test_fraction, classes=CLASSES)
+    law = options.alpha, options.beta, options.iid
+    drawn = [user_data(seed, user, *law)[:2] for user in range(users)]
+    return of_users("synthetic", drawn, options.test_fraction, classes=CLASSES)
 
 
 VOCABULARY = 1000
@@ -139,12 +139,12 @@ def user_reviews(seed: int, user: int, length: int, skew: float) -> tuple[np.nda
     return np.where(real, x, 0).astype(np.int32), y
 
 
-def reviews(length: int, skew: float, test_fraction: float, *, seed: int, users: int) -> Dataset:
+def reviews(options: Reviews, seed: int, users: int) -> Dataset:
     """The reviews of `users` users; the last max(1, round(test_fraction * n)) of each form the test set."""
     return of_users(
         "reviews",
-        [user_reviews(seed, user, length, skew) for user in range(users)],
-        test_fraction,
+        [user_reviews(seed, user, options.length, options.skew) for user in range(users)],
+        options.test_fraction,
         classes=2,
         note="reviews are generated, not taken from IMDB",
         vocabulary=VOCABULARY,

@@ -88,7 +88,8 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     Only generated data and registered functions use `seed` (the run's) and `clients` (number of users).
     Raises ConfigError for options that do not fit and DataError for data that is missing or wrong.
     """
-    data = _raw(options, as_given(data_root), seed, clients)
+    own = getattr(options, "seed", None)
+    data = _raw(options, as_given(data_root), seed if own is None else own, clients)
     for key, value in (("classes", options.classes), ("pool", options.pool)):
         if value is not None and data.on_disk:
             raise ConfigError(f"dataset.{key}", value, f"must be null: {_MAPPED}")
@@ -125,12 +126,9 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
     if isinstance(options, Digits):
         return digits()
     if isinstance(options, Reviews):
-        own = seed if options.seed is None else options.seed
-        return reviews(options.length, options.skew, options.test_fraction, seed=own, users=clients)
+        return reviews(options, seed, clients)
     if isinstance(options, Synthetic):
-        own = seed if options.seed is None else options.seed
-        law = options.alpha, options.beta, options.iid, options.test_fraction
-        return synthetic(*law, seed=own, users=clients)
+        return synthetic(options, seed, clients)
     if isinstance(options, Npz):
         path = as_given(options.path)
         if not path.is_dir():

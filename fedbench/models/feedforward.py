@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, decay, integer, text
+from fedbench.fields import choice, custom, decay, integer, list_of, text
 from fedbench.models.layers import (
     AdaptiveAvgPool2d,
     Convolution,
@@ -36,17 +36,6 @@ class Logistic(Model):
         return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
 
 
-def integers(low: int) -> Callable[[Any], tuple[int, ...]]:
-    """The check for `custom` that a value is a list of integers >= `low`; it returns them as a tuple."""
-
-    def check(value: Any) -> tuple[int, ...]:
-        if not isinstance(value, list | tuple) or not all(type(x) is int and x >= low for x in value):
-            raise ValueError
-        return tuple(value)
-
-    return check
-
-
 @register_model("mlp")
 @dataclass(frozen=True)
 class Perceptron(Model):
@@ -56,7 +45,10 @@ class Perceptron(Model):
     """
 
     hidden: tuple[int, ...] = custom(
-        [200], integers(1), "a list of integers >= 1, such as [200]", help="widths of the hidden layers"
+        [200],
+        list_of(integer(1, low=1), 0),
+        "a list of integers >= 1, such as [200]",
+        help="widths of the hidden layers",
     )
     dropout: float = decay(0.0, help="share of activations that are dropped")
     norm: str = choice("none", ("none", "layer"))
@@ -163,7 +155,7 @@ def _shares(value: Any) -> tuple[float, ...]:
 
 def _list(low: int, help: str) -> Any:
     words = f"a list of integers >= {low}"
-    return custom(None, integers(low), words, null=_PRESETS, help=help)
+    return custom(None, list_of(integer(low, low=low), 0), words, null=_PRESETS, help=help)
 
 
 @register_model("conv")

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, custom, number
+from fedbench.fields import choice, custom, list_of, nonnegative, number, positive
 from fedbench.rng import Stream, fold, host_generator, make_key, uniform
-from fedbench.schedule.laws import Bits, Delay, integers, is_number, numbers
+from fedbench.schedule.laws import Bits, Delay, integers, is_number
 from fedbench.schedule.trace import Floats, Ints
 
 PRESETS = {
@@ -84,14 +84,14 @@ class Bands(Delay):
     counts: tuple[int, ...] | None = _counts()
     shares: tuple[float, ...] | None = custom(
         None,
-        numbers(),
+        list_of(nonnegative(1.0)),
         "a list of numbers >= 0 that sum to 1",
         null="not used",
         help="probability of each class",
     )
     dirichlet: tuple[float, ...] = custom(
         [3, 2, 1],
-        numbers(above=0.0),
+        list_of(positive(1.0)),
         "a list of numbers > 0",
         help="each client's class: the largest share of a Dirichlet draw with these parameters",
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,46 +15,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedbench.errors import ConfigError
-from fedbench.fields import custom, nonnegative, number, positive
+from fedbench.fields import custom, integer, list_of, nonnegative, number, positive
 from fedbench.rng import Key, fold, uniform
 from fedbench.schedule.trace import Floats, Ints
 
-Numbers = tuple[float, ...]
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number >= 0."""
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return real and math.isfinite(value) and value >= 0
 
 
-def is_integer(value: object) -> bool:
-    """Whether a value is an integer; True and False are not."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: Any, above: float = -math.inf) -> bool:
-    """Whether a value is a finite number >= 0 and > `above`."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return good and value >= 0 and value > above
-
-
-def numbers(above: float = -math.inf) -> Callable[[Any], Numbers]:
-    """Return a check for a non-empty list of numbers >= 0 and > `above`."""
-
-    def check(value: Any) -> Numbers:
-        if not isinstance(value, list) or not value or not all(is_number(item, above) for item in value):
-            raise ValueError
-        return tuple(value)
-
-    return check
-
-
-def integers(value: Any) -> tuple[int, ...]:
-    """Check a non-empty list of integers >= 0; return it as a tuple."""
-    if not isinstance(value, list) or not value or not all(is_integer(item) and item >= 0 for item in value):
-        raise ValueError
-    return tuple(value)
+integers = list_of(integer(0, low=0))
+"""The check of a list of integers >= 0."""
 
 
 def times(value: Any) -> tuple[tuple[int, float], ...]:
     """Check pairs [client, time], each client once; return them as tuples."""
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-    if not pairs or not all(is_integer(client) and client >= 0 and is_number(time) for client, time in value):
+    if not pairs or not all(
+        type(client) is int and client >= 0 and is_number(time) for client, time in value
+    ):
         raise ValueError
     if len({client for client, _ in value}) < len(value):
         raise ValueError
@@ -84,7 +64,7 @@ class Bits:
 
 def _speed(value: Any) -> float | tuple[float, ...]:
     if isinstance(value, list):
-        return numbers(above=0.0)(value)
+        return list_of(positive(1.0))(value)
     if not is_number(value) or value > 20:
         raise ValueError
     return float(value)

@@ -20,7 +20,6 @@ from fedbench.schedule.laws import (
     Uniform,
     Zero,
     integers,
-    is_integer,
     times,
 )
 
@@ -40,9 +39,9 @@ class Sync:
 def _staleness(value: Any) -> int | tuple[int, ...]:
     if isinstance(value, list):
         return integers(value)
-    if not is_integer(value) or value < 0:
+    if type(value) is not int or value < 0:
         raise ValueError
-    return int(value)
+    return value
 
 
 def _times(help: str) -> Any:
