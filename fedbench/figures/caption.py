@@ -24,7 +24,12 @@ _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.
 
 def common(runs: Iterable[Run]) -> dict[str, Any]:
     """The choices that all runs share."""
-    first, *others = [_with_steps(run.settings()) for run in runs] or [{}]
+    return agreed([_with_steps(run.settings()) for run in runs])
+
+
+def agreed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The keys that all of these have, with one value."""
+    first, *others = configs or [{}]
     return {
         key: value
         for key, value in first.items()

@@ -86,10 +86,10 @@ class PlotOptions:
         check_choice("spread", self.spread, (AUTO, *SPREADS, POINTS))
 
 
-def check_choice(key: str, value: str, allowed: Collection[str], what: str = "one of") -> None:
+def check_choice(key: str, value: str, allowed: Collection[str]) -> None:
     """Raise ConfigError unless `value` is one of `allowed`."""
     if value not in allowed:
-        raise ConfigError(key, value, f"must be {what} {', '.join(allowed)}", allowed)
+        raise ConfigError(key, value, f"must be one of {', '.join(allowed)}", allowed)
 
 
 def listed(text: str) -> list[str]:

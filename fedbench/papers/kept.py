@@ -20,7 +20,7 @@ import pandas as pd
 
 from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
 from fedbench.errors import DataError
-from fedbench.figures.caption import distinct
+from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, read_json, write_text
 from fedbench.papers import FIGURES
@@ -96,7 +96,7 @@ def made_from(runs: Iterable[RunRecord]) -> dict[str, Any]:
     return {
         "runs": {name: status.count(name) for name in sorted(set(status))},
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
-        "shared": {key: value for key, value in _shared(configs).items() if key not in NOT_IDENTITY},
+        "shared": {key: value for key, value in agreed(configs).items() if key not in NOT_IDENTITY},
         "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
         **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }
@@ -135,12 +135,6 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
         kept, gone = out / ROUNDS_CSV, out / PACKED
     atomically(kept, lambda temporary: temporary.write_bytes(rounds))
     gone.unlink(missing_ok=True)
-
-
-def _shared(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The keys on whose values all of them agree."""
-    first, absent = found[0] if found else {}, object()
-    return {key: value for key, value in first.items() if all(one.get(key, absent) == value for one in found)}
 
 
 # ---- drawing again ---------------------------------------------------------------------------------------

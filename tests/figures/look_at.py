@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from fedbench.figures import style
 from fedbench.figures.page import Drawing, Page
 
 
@@ -37,6 +41,13 @@ def caption_of(page: Page) -> str:
     """The caption below the figure, as one line."""
     (said,) = (text for text in page.figure.texts if text.get_gid() == "caption")
     return said.get_text().replace("\n", " ")
+
+
+def marked(ax: Axes, gid: str, name: str | None = None) -> list[Any]:
+    """The lines with this id, of one algorithm if it is named."""
+    found = [line for line in ax.lines if line.get_gid() == gid]
+    own = style.ALGORITHMS[name].colour if name else None
+    return [line for line in found if own is None or to_hex(line.get_color()).upper() == own]
 
 
 def overlaps(page: Page) -> list[tuple[str, str]]:

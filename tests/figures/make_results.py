@@ -13,28 +13,12 @@ from fedbench.runs.metrics import ALWAYS
 
 METRICS = list(ALWAYS)
 CONFIG = {
-    "rounds": 100,
-    "clients.total": 100,
-    "clients.per_round": 10,
-    "local.steps": 5,
-    "local.epochs": None,
-    "local.batch_size": 32,
-    "dtype": "float32",
-    "device": "auto",
-    "engine": "auto",
-    "data.root": "/data",
-    "eval.every": 5,
-    "loss.scale": 1.0,
-    "dataset": "fmnist",
-    "dataset.normalize": True,
-    "partition": "dirichlet",
-    "partition.alpha": 0.5,
-    "model": "cnn",
-    "model.init": "default",
-    "schedule": "sync",
-    "delay": "none",
-    "hydra": None,
-}
+    "rounds": 100, "clients.total": 100, "clients.per_round": 10, "local.steps": 5, "local.epochs": None,
+    "local.batch_size": 32, "dtype": "float32", "device": "auto", "engine": "auto", "data.root": "/data",
+    "eval.every": 5, "loss.scale": 1.0, "dataset": "fmnist", "dataset.normalize": True,
+    "partition": "dirichlet", "partition.alpha": 0.5, "model": "cnn", "model.init": "default",
+    "schedule": "sync", "delay": "none", "hydra": None,
+}  # fmt: skip
 
 
 def rows(

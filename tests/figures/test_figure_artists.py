@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from look_at import caption_of, laid_out, texts
+from look_at import caption_of, laid_out, marked, texts
 from make_results import exact, rows, write_run, write_sweep
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_hex
 
@@ -37,13 +36,6 @@ def sweep(path: Path, names: tuple[str, ...] = METHODS) -> Path:
                              "algorithm": name, "seed": seed, "status": "diverged" if lost else "completed",
                              "config": {LR: lr}, "hyper": {"lr": lr or THEOREM}})  # fmt: skip
     return write_sweep(path, runs, ["algorithm", LR, "seed"])
-
-
-def marked(ax: Axes, gid: str, name: str | None = None) -> list[Any]:
-    """The lines with this id, of one algorithm if it is named."""
-    found = [line for line in ax.lines if line.get_gid() == gid]
-    own = style.ALGORITHMS[name].colour if name else None
-    return [line for line in found if own is None or to_hex(line.get_color()).upper() == own]
 
 
 def legend(drawing: Drawing) -> dict[str, Any]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import statistics
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from figures.make_results import CONFIG, rows, write_sweep
-from look_at import laid_out, overlaps
-from matplotlib.axes import Axes
+from look_at import laid_out, marked, overlaps
 from matplotlib.colors import to_hex
 from scipy.stats import linregress
 
@@ -35,10 +33,6 @@ THEOREM = {
     ("shards", "vector"): 0.5,
     ("shards", "tensor"): 0.3,
 }
-
-
-def marked(ax: Axes, gid: str) -> list[Any]:
-    return [line for line in ax.lines if line.get_gid() == gid]
 
 
 def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
@@ -236,7 +230,7 @@ def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> Non
     drawing = draw_untuned(tasks(), tmp_path)
     page = laid_out(drawing)
     (ax,) = page.figure.axes
-    (cross,) = (line for line in ax.lines if line.get_gid() == "diverged")
+    (cross,) = marked(ax, "diverged")
     strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
     left, right = (ax.transData.inverted().transform((x, 0))[0] for x in (strip.x0, strip.x1))
     assert ax.get_xlim()[0] == pytest.approx(left)

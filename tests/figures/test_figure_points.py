@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from make_results import METRICS, exact, rows, write_csv, write_run, write_sweep
+from make_results import exact, rows, write_run, write_sweep
 
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
@@ -112,15 +112,6 @@ def test_a_repeated_seed_is_the_run_that_finished(tmp_path: Path) -> None:
         last = drawing.points.iloc[-1]
         assert (last[f"{y}_mean"], last.n) == (0.6, 1)
         assert drawing.said["series"][0]["repeated"] == 2
-
-
-def test_rows_are_read_in_order_of_the_round(tmp_path: Path) -> None:
-    made = exact([0.1, 0.5, 0.7])
-    write_run(tmp_path, made)
-    write_csv(tmp_path / "metrics.csv", METRICS, [made[2], made[0], made[1]])
-    assert points(tmp_path)[["round", "test_accuracy_mean"]].to_numpy().tolist() == [
-        [0, 0.1], [5, 0.5], [10, 0.7],
-    ]  # fmt: skip
 
 
 def test_a_share_of_variance_may_be_negative(tmp_path: Path) -> None:

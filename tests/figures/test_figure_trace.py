@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from look_at import caption_of, laid_out, outside, overlaps, texts
+from look_at import caption_of, laid_out, marked, outside, overlaps, texts
 
 from fedbench.errors import DataError
 from fedbench.figures.lines import PlotOptions
@@ -39,7 +39,7 @@ def test_an_update_is_never_before_the_one_before_it(tmp_path: Path) -> None:
     """Update 1's job arrived at 1.0, but update 0 waited until 3.0."""
     lines = [GOLDEN.splitlines()[0], "0,0,0,0,0,0.0,3.0,applied", "1,1,0,1,0,0.0,1.0,applied"]
     drawing = draw_trace(jobs(tmp_path, "\n".join(lines) + "\n"), PlotOptions())
-    (ticks,) = (mark for mark in drawing.figure.axes[0].lines if mark.get_gid() == "update")
+    (ticks,) = marked(drawing.figure.axes[0], "update")
     assert list(ticks.get_xdata()) == [3.0, 3.0]
 
 
@@ -55,7 +55,7 @@ def test_the_time_line_shows_every_job_once(tmp_path: Path, width: str) -> None:
     starts = sorted(float(box.vertices[:, 0].min()) for box in bars)
     assert starts == [0, 0, 0, 1, 2.25, 2.5, 3.25, 3.75, 4, 4.25, 5.5, 6.25]
     assert [patch.get_height() for patch in histogram.patches] == pytest.approx([0.5, 0.3, 0.2])
-    (ticks,) = (mark for mark in line.lines if mark.get_gid() == "update")
+    (ticks,) = marked(line, "update")
     assert list(ticks.get_xdata()) == [2.25, 3.25, 4.0, 5.5, 6.5]
     assert overlaps(page) == []
     assert outside(page) == []
@@ -67,7 +67,7 @@ def test_failed_and_discarded_jobs_look_different(tmp_path: Path) -> None:
     text = text.replace("7,1,2,4,0,3.75,6.25,applied", "7,1,2,,,3.75,6.25,discarded")
     text = text.replace("8,2,3,,,4.0,8.0,outstanding", "8,2,3,,,4.0,5.5,interrupted")
     page = laid_out(draw_trace(jobs(tmp_path, text), PlotOptions(width="two")))
-    (cross,) = (mark for mark in page.figure.axes[0].lines if mark.get_gid() == "failed")
+    (cross,) = marked(page.figure.axes[0], "failed")
     assert cross.get_xydata().tolist() == [[3.75, 3.0]]
     hatches = [bar.get_hatch() for bar in page.figure.axes[0].collections if bar.get_hatch()]
     assert len(hatches) == len(set(hatches)) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,6 @@ import pytest
 from fedbench.papers import CLAIMS, FIGURES, PAPERS
 from fedbench.papers.claims import (
     CONSISTENT,
-    MADE,
     OPPOSITE,
     UNKNOWN,
     YES,
@@ -24,7 +21,6 @@ from fedbench.papers.claims import (
     holm,
     judge,
     on_figure,
-    read,
     rows_of,
     together,
     tuned,
@@ -386,37 +382,6 @@ def test_readings_together():
         ([CONSISTENT, UNKNOWN], CONSISTENT),
     ):
         assert together(verdicts) == verdict
-
-
-def test_evidence_is_read_from_the_kept_tables(tmp_path):
-    """Two stages of one figure: what was tuned, and by which data."""
-    assert read(tmp_path) is None
-    table = runs(("a", [0.9] * 3, {}), ("b", [0.8] * 3, {}), ("a", [0.7] * 3, {}), ("b", [0.8] * 3, {}))
-    stages = ["final"] * 6 + ["final-free"] * 6
-    table = table.assign(dir=[f"{one}/{run}" for one, run in zip(stages, table.dir, strict=True)])
-    table.to_csv(tmp_path / "runs.csv", index_label="run")
-    rounds = curves(table.assign(run=table.index), {"a": 5, "b": 2})
-    rounds[["run", "round", "test_accuracy"]].to_csv(tmp_path / "rounds.csv", index=False)
-    pd.DataFrame({"x": [0.1]}).to_csv(tmp_path / "accuracy.csv", index=False)
-    table[:1].to_csv(tmp_path / "tuning.csv", index=False)
-    for validation in (None, 0.1):
-        made = {
-            "scale": "cpu",
-            "command": "a command",
-            "files": ["accuracy.csv", "gone.csv"],
-            "shared": {"dataset": "emnist", "rounds": 400, "local.steps": None},
-            "validation": validation,
-        }
-        (tmp_path / MADE).write_text(json.dumps(made))
-        data = read(tmp_path)
-        assert data.tuned_on_test == (validation is None)
-    assert (len(data.runs), len(data.rounds), list(data.tables)) == (12, 132, ["accuracy"])
-    assert data.rounds.groupby("dir").seed.unique().map(list).to_dict() == {
-        row.dir: [row.seed] for row in table.itertuples()
-    }
-    assert data.settings == {"dataset": "emnist", "rounds": 400}
-    assert Leads("a", ("b",), where={"stage": "final"})(data).verdict == YES
-    assert Leads("a", ("b",), where={"stage": "final-free"})(data).verdict == OPPOSITE
 
 
 def test_every_claim_says_what_it_needs():

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from fedbench.figures.theory import optimum_table
 from fedbench.theory import fedproxvr as model
 from fedbench.theory.fedproxvr import Problem, solve
 
@@ -86,19 +85,6 @@ def test_full_form_beats_the_papers_where_communication_is_cheap():
     assert full["beta"] == pytest.approx(3 + math.sqrt(9 + full["mu"] ** 2), rel=1e-9)
     assert full["tau"] < 0.5 * (5 * full["beta"] ** 2 - 4 * full["beta"]) / 8
     assert full["objective"] < 0.85 * reduced["objective"]
-
-
-def test_monotone_trends_stated_on_the_slides():
-    """In the table that the figure draws: gamma from 1e-5 to 10, the trends along gamma below 0.1."""
-    points = optimum_table()
-    assert points.feasible.all()
-    grids = {name: points.pivot(index="sigma2", columns="gamma", values=name).to_numpy(float)
-             for name in ("beta", "mu", "tau", "theta", "factor", "objective")}  # fmt: skip
-    cheap = (np.unique(points.gamma) <= 0.1).sum()
-    assert (np.diff(grids["beta"][:, :cheap], axis=1) < 0).all()
-    assert (np.diff(grids["tau"][:, :cheap], axis=1) < 0).all()
-    for name, sign in (("beta", 1), ("mu", 1), ("tau", 1), ("theta", -1), ("factor", -1), ("objective", 1)):
-        assert (sign * np.diff(grids[name], axis=0) > 0).all(), name
 
 
 def test_answer_does_not_depend_on_the_unit_of_the_loss():

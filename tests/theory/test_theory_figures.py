@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,13 +22,6 @@ def test_stepsize_tables_are_complete(tables):
         expected = len(METHODS[kind]) * sum(len(AXES[axis][1]) for axis in axes_of(kind))
         assert len(table) == expected
         assert ((table.lr.notna() | table.reach.notna()) == (table.void == "")).all()
-
-
-def test_masfl_is_void_up_to_its_least_number_of_updates(tables):
-    rows = tables["async"].query("algorithm == 'masfl' and axis == 'T'")
-    least = 100 * (1 + math.sqrt(1 + 16 * 16)) ** 2 / 4  # S K = 100, tau_max = 4
-    assert ((rows.x <= least) == (rows.void != "")).all()
-    assert rows.void.str.contains("no local step").any()
 
 
 @pytest.mark.parametrize(
