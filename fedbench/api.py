@@ -130,10 +130,7 @@ def results(*directories: Place) -> pd.DataFrame:
 
 
 def plot(
-    *directories: Place,
-    by: str | Sequence[str] = ("algorithm",),
-    out: Place | None = None,
-    **options: Any,
+    *directories: Place, by: str | Sequence[str] = ("algorithm",), out: Place | None = None, **options: Any
 ) -> Figure:
     """The figure that `fedbench plot DIR...` draws: a line per algorithm, mean and spread over seeds.
 

@@ -232,12 +232,7 @@ def text(
 
 
 def custom(
-    default: Any,
-    check: Callable[[Any], Any],
-    words: str,
-    *,
-    null: str | None = None,
-    help: str = "",
+    default: Any, check: Callable[[Any], Any], words: str, *, null: str | None = None, help: str = ""
 ) -> Any:
     """Anything else (lists, mostly). `check` returns the value as the run gets it, or raises ValueError, with
     its own message if `words` would not say enough."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
 import subprocess
@@ -58,11 +59,12 @@ def hardware(device: torch.device) -> dict[str, object]:
     """The machine, processor and threads of this process, and the GPU if `device` is one."""
     import torch
 
-    info: dict[str, object] = {
-        "machine": platform.machine(),
-        "cpu": _cpu_model(),
-        "threads": torch.get_num_threads(),
-    }
+    cpu = platform.processor() or "unknown"
+    with contextlib.suppress(OSError, StopIteration):  # on Linux
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    threads = torch.get_num_threads()
+    info: dict[str, object] = {"machine": platform.machine(), "cpu": cpu, "threads": threads}
     if device.type == "cuda":
         info["gpu"] = torch.cuda.get_device_name(device)
     return info
@@ -72,13 +74,3 @@ def short(commit: str | None) -> str:
     """A commit for a line of text: twelve characters, and "+dirty" if it says so."""
     head, plus, rest = (commit or "not known").partition("+")
     return head[:12] + plus + rest
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"

@@ -92,7 +92,4 @@ class Scaffold(ControlVariates):
         return client.full_grad if self.option == 1 else super().control_variate(local, client, h)
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
-        return {
-            "theta": server.theta + h.server_lr * mean.delta,
-            "c": server.c + (n.S / n.N) * mean.dc,
-        }
+        return {"theta": server.theta + h.server_lr * mean.delta, "c": server.c + (n.S / n.N) * mean.dc}

@@ -257,9 +257,5 @@ class WandBLogger(Logger):
         self.run.finish(exit_code=0 if ended else 1)
 
 
-BACKENDS: dict[str, Any] = {
-    "mlflow": MLflowLogger,
-    "tensorboard": TensorBoardLogger,
-    "wandb": WandBLogger,
-}
+BACKENDS: dict[str, Any] = {"mlflow": MLflowLogger, "tensorboard": TensorBoardLogger, "wandb": WandBLogger}
 """Logger class by option of `logger=`. Each is made from its options and a LoggedRun."""

@@ -111,16 +111,14 @@ class Configured:
             if key == "beta" and given[key] > 1.0:
                 warn(f"algorithm.{key} from the theorem is {given[key]:.4g} > 1 and was clamped to 1")
                 values[key] = 1.0
-        if self.averages:
-            values["server_lr"] = 1.0 if self.convention == "D" else values["lr"] * self._steps(n)
+        if self.averages and self.convention == "D":
+            values["server_lr"] = 1.0
+        elif self.averages:
+            if n.K is None:
+                text = "must be a number: clients make unequal steps, so no one step is their models' mean"
+                raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} (local.steps makes them equal)")
+            values["server_lr"] = values["lr"] * n.K
         return {name: value for name, value in values.items() if value is not None}
-
-    @staticmethod
-    def _steps(n: Counts) -> int:
-        if n.K is None:
-            text = "must be a number: clients make unequal steps, so no one step is the mean of their models"
-            raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} (local.steps makes them equal)")
-        return n.K
 
     def without_numbers(self) -> Self:
         """A copy for a run's local programs, in which using a number from `self`, not from `h`, fails."""

@@ -49,6 +49,7 @@ def entry(cls: type[Algorithm], cost: Cost) -> Entry:
     steps = "" if cost.calls_per_step == 1 else str(cost.calls_per_step)
     passes = "full pass + " if cost.full_passes else ""
     first = "(K-1)" if algorithm.first_step else "K"
+    cohort = " (full participation)" if cls.full_participation else " (S = 1)" if cls.every_arrival else ""
     untuned = (*cls.theorem_keys(), "scale")  # `scale` is 1 unless the user sets it
     tuned = [name for name in cls.numbers() if name not in untuned]
     return Entry(
@@ -61,7 +62,7 @@ def entry(cls: type[Algorithm], cost: Cost) -> Entry:
         gradients=f"{passes}{steps}{first}",
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",
-        schedules=", ".join(cls.schedules) + _cohort(cls),
+        schedules=", ".join(cls.schedules) + cohort,
         checked_by=cls.checked_by.partition("::")[0].rpartition("/")[2],
     )
 
@@ -72,12 +73,6 @@ def markdown(methods: Iterable[type[Algorithm]]) -> str:
     entries = (dataclasses.astuple(entry(cls, cost_of(cls))) for cls in methods)
     rows = [titles, ["---"] * len(titles), *entries]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
-
-
-def _cohort(cls: type[Algorithm]) -> str:
-    if cls.full_participation:
-        return " (full participation)"
-    return " (S = 1)" if cls.every_arrival else ""
 
 
 def _units(size: int) -> str:

@@ -3,6 +3,7 @@ the processes. Each takes what it checks and raises a ConfigError of one line.""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 
@@ -95,11 +96,20 @@ def check_division(config: Config, sizes: np.ndarray, test_client: np.ndarray | 
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
 
 
-def check_rates(config: Config, method: Algorithm, setting: Setting) -> None:
+def check_rates(
+    config: Config,
+    method: Algorithm,
+    setting: Setting,
+    hyper: Mapping[str, float],
+    rates: Mapping[str, Callable[[int], float]],
+) -> None:
     """Refuse a schedule of a rate that the method does not have, takes from its theorem or from another rate,
-    and a server's step that is to be the mean of the clients' models where none is."""
-    for name in setting.scheduled:
-        key, allowed = f"{name}_schedule", ""
+    or that makes the rate too large for a number. Refuse a server's step that is to be the mean of the
+    clients' models where none is. `rates`: of rates that change, the factor in each round."""
+    most = torch.finfo(torch.float64 if config.dtype == "float64" else torch.float32).max
+    too_large = f"{most:.3g}, the largest number of dtype={config.dtype}"
+    for name, factor in rates.items():
+        schedule, allowed = getattr(config, f"{name}_schedule"), ""
         if name not in method.numbers():
             allowed = f"must be constant: {method.name} has no algorithm.{name}"
         elif getattr(method, name) == AVERAGE:
@@ -107,35 +117,21 @@ def check_rates(config: Config, method: Algorithm, setting: Setting) -> None:
         elif getattr(method, name) is None:
             allowed = f"must be constant, or algorithm.{name} given: {method.name}'s comes from its theory"
         if allowed:
-            raise ConfigError(key, getattr(config, key).name, allowed)
-    if method.averages and (why := method.not_mean(setting)):
-        text = f"must be a number: no step of {method.name} is the mean of the clients' models here"
-        raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} ({why})")
-
-
-def check_last_rates(
-    config: Config,
-    method: Algorithm,
-    hyper: Mapping[str, float],
-    rates: Mapping[str, Callable[[int], float]],
-) -> None:
-    """Refuse a schedule that makes a rate too large for a number. Its largest value is its first or last.
-    `rates`: of rates that change, the factor in each round."""
-    most = torch.finfo(torch.float64 if config.dtype == "float64" else torch.float32).max
-    too_large = f"{most:.3g}, the largest number of dtype={config.dtype}"
-    for name, factor in rates.items():
+            raise ConfigError(f"{name}_schedule", schedule.name, allowed)
         rate = hyper[name]
         if name == "lr" and method.averages and method.convention == "G":
             rate = max(rate, hyper["server_lr"])  # which follows it
         if rate > most:
             raise ConfigError(f"algorithm.{name}", rate, f"must be at most {too_large}")
-        try:
+        last = math.inf  # the largest rate is the first or the last
+        with contextlib.suppress(OverflowError):
             last = rate * factor(config.rounds - 1)
-        except OverflowError:
-            last = math.inf
         if last > most:
             text = f"must be smaller: the rate would be above {too_large}, in round {config.rounds}"
-            raise ConfigError(f"{name}_schedule.factor", getattr(config, f"{name}_schedule").factor, text)
+            raise ConfigError(f"{name}_schedule.factor", schedule.factor, text)
+    if method.averages and (why := method.not_mean(setting)):
+        text = f"must be a number: no step of {method.name} is the mean of the clients' models here"
+        raise ConfigError("algorithm.server_lr", AVERAGE, f"{text} ({why})")
 
 
 def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, float], cost: Cost) -> None:

@@ -71,7 +71,16 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     """How the problem will be computed. Raises ConfigError if its state does not fit."""
     config, item, N = problem.config, problem.dtype.itemsize, problem.counts.N
     checks.check_state(config, problem.cost, group.clients(N), item, device)
-    load, graphs = _load(problem, group.size), config.cuda_graph if device.type == "cuda" else "off"
+    graphs = config.cuda_graph if device.type == "cuda" else "off"
+
+    ds, sizes = problem.dataset, problem.division.sizes  # the work of a local step, counted on one sample
+    sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
+    cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
+    width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
+    calls = config.rounds * int(problem.steps.max())
+    cohort = min(config.clients.per_round, config.clients.total)
+    load = Load(cost, problem.layout.d, width, cohort, calls).among(group.size)
+
     chunk, engine = 1, "loop"
     if config.engine != "loop":
         chunk, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
@@ -83,17 +92,6 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     if config.threads is None and device.type == "cpu":
         threads = step_threads(load, choice.chunk)
     return Placement(device, group, load, graphs, choice, state_bytes, threads)
-
-
-def _load(problem: Problem, processes: int) -> Load:
-    """The work of a local step, counted on one sample."""
-    config, ds, sizes = problem.config, problem.dataset, problem.division.sizes
-    sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
-    cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
-    width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
-    cohort = min(config.clients.per_round, config.clients.total)
-    calls = config.rounds * int(problem.steps.max())
-    return Load(cost, problem.layout.d, width, cohort, calls).among(processes)
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:

@@ -126,11 +126,10 @@ def problem_of(config: Config, session: Session) -> Problem:
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
     method.bind(setting)
-    checks.check_rates(config, method, setting)
 
     notes: list[str] = []
     hyper = method.resolve(setting.counts, notes.append)  # what is measured is not known yet
-    checks.check_last_rates(config, method, hyper, rates)
+    checks.check_rates(config, method, setting, hyper, rates)
     cost = measure(method, setting)
     checks.check_evaluation(config, method, model, cost)
     if kept := KEPT_TO_EVALUATE.get(config.eval.model):

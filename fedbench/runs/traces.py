@@ -42,10 +42,7 @@ def overlaps(config: Config, dispatch: Dispatch | None = None) -> bool:
 
 
 def build_trace(
-    config: Config,
-    dispatch: Dispatch | None = None,
-    samples: Ints | None = None,
-    steps: int = 1,
+    config: Config, dispatch: Dispatch | None = None, samples: Ints | None = None, steps: int = 1
 ) -> Trace:
     """The trace of a configuration: a pure function of `schedule`, `participation`, `delay`, `clients`,
     `rounds`, `local` and `seed`.
