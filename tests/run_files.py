@@ -91,3 +91,14 @@ def write_mnist(root: Path, arrays: Mapping[str, np.ndarray]) -> None:
         header = struct.pack(f">{values.ndim + 1}I", 0x0800 + values.ndim, *values.shape)
         file = root / "MNIST" / "raw" / f"{part}-{kind}-ubyte"
         file.write_bytes(header + values.astype(np.uint8).tobytes())
+
+
+def own_method(name: str, body: str = "", update: str = "mean.delta") -> str:
+    """The module of a user's with FedAvg as a method of this name. `body`: further lines of its class;
+    `update`: what the server adds, times `h.server_lr`."""
+    lines = ["from fedbench.method import Algorithm, positive, register", f"@register('{name}')"]
+    lines += ["class Mine(Algorithm):", '    """Nothing new."""', "    lr: float = positive(0.1)"]
+    lines += ["    server_lr: float = positive(1.0)", *(f"    {line}" for line in body.splitlines())]
+    lines += ["    def server_step(self, server, mean, n, h):"]
+    lines += [f"        return {{'theta': server.theta + h.server_lr * {update}}}"]
+    return "\n".join(lines) + "\n"

@@ -182,7 +182,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-FILES = (
+FILES = [
     "config.yaml",
     "metrics.csv",
     "summary.json",
@@ -190,7 +190,7 @@ FILES = (
     "model.pt",
     "checkpoint.pt",
     "jobs.csv",
-)
+]
 
 
 def content(file: Path) -> Any:

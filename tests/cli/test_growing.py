@@ -13,10 +13,8 @@ ALL = Path("outputs/runs")
 
 def lists() -> list[Path]:
     """The directories of sweeps, the oldest first."""
-    return [
-        file.parent
-        for file in sorted(Path("outputs").rglob("sweep.json"), key=lambda f: f.stat().st_ctime_ns)
-    ]
+    found = sorted(Path("outputs").rglob("sweep.json"), key=lambda file: file.stat().st_ctime_ns)
+    return [file.parent for file in found]
 
 
 def computed(runs: Any) -> list[tuple[str, float, int]]:
@@ -49,11 +47,9 @@ def test_every_sweep_shows_its_own_list(runs: Any, fedbench: Call) -> None:
     fedbench("-m", "seed=0,1")
     fedbench("-m", "seed=2,0,1", "algorithm.lr=0.1,0.2")
     small, large = lists()
-    assert [(row["seed"], row["status"]) for row in read(small / "runs.csv")] == [
-        ("0", "completed"),
-        ("1", "completed"),
-    ]
-    assert [row["seed"] for row in read(large / "runs.csv")] == ["2", "2", "0", "0", "1", "1"]
+    assert [[row["seed"] for row in read(place / "runs.csv")] for place in (small, large)] == [
+        ["0", "1"], ["2", "2", "0", "0", "1", "1"],
+    ]  # fmt: skip
     for row in read(large / "runs.csv"):
         place = large / row["dir"]
         assert place.resolve().parent == ALL.resolve()
@@ -63,9 +59,7 @@ def test_every_sweep_shows_its_own_list(runs: Any, fedbench: Call) -> None:
     for place, count in ((small, 2), (large, 6)):
         assert fedbench("status", str(place))[1].startswith(f"{place}: {count} runs: {count} completed")
         assert fedbench("collect", str(place))[0] == 0
-        assert {row["dir"] for row in read(place / "rounds.csv")} == {
-            row["dir"] for row in read(place / "runs.csv")
-        }
+        assert len({row["dir"] for row in read(place / "rounds.csv")}) == count
     assert before == {file: file.read_bytes() for file in before}
     found = [line.split() for line in fedbench("best", str(small))[1].splitlines()]
     assert found[1] == ["fedavg", "0.5050", "+-", "0.0071", "2"]  # 0.50 and 0.51

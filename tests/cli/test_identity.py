@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat
 from fedbench.config.identity import difference, identity, run_hash, run_name, slug
-from fedbench.config.options import build, checked, with_defaults
+from fedbench.config.options import CLASSES, build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
 from fedbench.data.partition_options import PARTITIONS
@@ -36,9 +36,8 @@ def base() -> DictConfig:
     return composed()
 
 
-PLAIN: dict[str, Any] = dict(
-    zip(GROUPS, ("digits", "iid", "logistic", "fedavg", "sync", "none"), strict=False)
-)
+USED = ("digits", "iid", "logistic", "fedavg", "sync", "none")
+PLAIN: dict[str, Any] = dict(zip(GROUPS, USED, strict=False))
 PLAIN["eval.every"] = None  # once it was 1, which is what an identity without it means
 
 
@@ -48,28 +47,18 @@ def test_the_identity_is_what_differs_from_the_defaults() -> None:
     words = ["rounds=50", "dataset.test_samples=50", "algorithm.lr=0.1", "optimizer=sgd", "eval.metrics=[]"]
     assert identity(compose_config(words)) == {**PLAIN, "dataset.test_samples": 50}
     words = ["algorithm=padamfed", "algorithm.norm=tensor", "algorithm.scale=null", "algorithm.momentum=true"]
-    assert identity(compose_config(words)) == {
-        **PLAIN,
-        "algorithm": "padamfed",
-        "algorithm.norm": "tensor",
-    }
+    found = {"algorithm": "padamfed", "algorithm.norm": "tensor"}
+    assert identity(compose_config(words)) == PLAIN | found
     words = ["optimizer=adam", "optimizer.beta1=0.9", "optimizer.beta2=0.9", "model=mlp", "model.hidden=[7]"]
-    assert identity(compose_config(words)) == {
-        **PLAIN,
-        **{"model": "mlp", "model.hidden": [7], "optimizer": "adam", "optimizer.beta2": 0.9},
-    }
-    nested = compose_config(["delay=constant", "delay.speed=2"])
-    assert identity(nested) == {**PLAIN, "delay": "constant", "delay.speed": 2}
+    found = {"model": "mlp", "model.hidden": [7], "optimizer": "adam", "optimizer.beta2": 0.9}
+    assert identity(compose_config(words)) == PLAIN | found
 
 
 def test_a_key_that_a_stored_run_does_not_know_changes_nothing() -> None:
     """Its configuration lacks keys and groups, as one that was written before they were invented."""
     config = compose_config(["algorithm=padamfed", "rounds=7", "eval.every=1"])
-    for left_out in (
-        {"patience", "dataset.noise", "algorithm.scale", "model.init", "eval.every"},
-        {*USUAL},
-        set(config.choices),
-    ):
+    some = {"patience", "dataset.noise", "algorithm.scale", "model.init", "eval.every"}
+    for left_out in (some, {*USUAL}, {*config.choices}):
         kept = {"algorithm", "rounds", *PLAIN} | ({*config.choices} - left_out)
         older = {key: value for key, value in config.choices.items() if key in kept}
         assert run_hash(older) == run_hash(config)
@@ -92,15 +81,12 @@ def test_all_keys_of_a_users_own_option_count(tmp_path: Path) -> None:
     some."""
     (tmp_path / "algorithm").mkdir()
     (tmp_path / "algorithm" / "mine.yaml").write_text("name: mine\nlr: 0.1\nscale: null\n")
-    words = ["algorithm=mine", "rounds=3"]
-    found = identity(compose_config(words, config_dir=tmp_path))
-    own = {"algorithm.lr": 0.1, "algorithm.scale": None}
-    assert found == {**PLAIN, "algorithm": "mine", "rounds": 3, **own}
-    given = compose_config().given
-    found = identity(
-        build({**given, "dataset": {"name": "ours", "noise": 0.0, "size": 3, "normalize": True}})
-    )
-    assert found == {**PLAIN, "dataset": "ours", "dataset.noise": 0, "dataset.size": 3}
+    found = identity(compose_config(["algorithm=mine", "rounds=3"], config_dir=tmp_path))
+    own = {"algorithm": "mine", "algorithm.lr": 0.1, "algorithm.scale": None}
+    assert found == PLAIN | own | {"rounds": 3}
+    ours = {"name": "ours", "noise": 0.0, "size": 3, "normalize": True}
+    found = identity(build({**compose_config().given, "dataset": ours}))
+    assert found == PLAIN | {"dataset": "ours", "dataset.noise": 0, "dataset.size": 3}
 
 
 def test_another_option_comes_first_among_the_differences(base: DictConfig) -> None:
@@ -114,19 +100,15 @@ def test_another_option_comes_first_among_the_differences(base: DictConfig) -> N
 def test_a_directory_is_named_after_the_hash_of_all_that_counts(base: DictConfig) -> None:
     """The first 12 digits of SHA-256 over the sorted JSON; whole numbers are written as integers."""
     config = compose_config(["rounds=7", "algorithm=padamfed", "dataset.test_samples=50", "loss.scale=2"])
-    text = (
-        '{"algorithm": "padamfed", "dataset": "digits", "dataset.test_samples": 50, "delay": "none", '
-        '"eval.every": null, "loss.scale": 2, "model": "logistic", "partition": "iid", "rounds": 7, '
-        '"schedule": "sync"}'
-    )
-    expected = hashlib.sha256(text.encode()).hexdigest()[:12]
+    text = '{"algorithm": "padamfed", "dataset": "digits", "dataset.test_samples": 50, "delay": "none", '
+    text += '"eval.every": null, "loss.scale": 2, "model": "logistic", "partition": "iid", "rounds": 7, '
+    expected = hashlib.sha256((text + '"schedule": "sync"}').encode()).hexdigest()[:12]
     words = "padamfed-digits-iid-logistic-seed0-test_samples_50-scale_2-rounds_7"
     assert run_name(config) == f"{words}-{expected}"
     assert run_name(base) == run_name(composed("engine=loop"))
     assert run_name(base) == f"fedavg-digits-iid-logistic-seed0-{run_hash(base)}"
-    assert run_name(composed("schedule=async", "delay=exponential")).startswith(
-        "fedavg-digits-iid-logistic-async-exponential-seed0-"
-    )
+    name = run_name(composed("schedule=async", "delay=exponential"))
+    assert name.startswith("fedavg-digits-iid-logistic-async-exponential-seed0-")
 
 
 def sweep(*overrides: str) -> str:
@@ -143,7 +125,6 @@ def test_sweep_directories_follow_from_values_not_from_their_order() -> None:
     assert sweep("rounds=5", "seed=1,0") == name
     assert sweep("rounds=5", "seed=range(0,2)", "engine=loop") == name
     assert sweep("seed=0,1", "rounds=6") != name
-    assert sweep("seed=0,1,2", "rounds=5") != name
     assert sweep("seed=0,2", "rounds=5") != name
     assert sweep("algorithm.lr=0.1,0.1231") != sweep("algorithm.lr=0.1,0.1234")
     assert sweep("seed=0,1", "rounds=5", "algorithm.lr=0.2") != name
@@ -191,11 +172,8 @@ def choose(config: Config, group: str, **options: Any) -> Config:
 )
 def test_a_changed_configuration_is_that_of_the_command_line(word: str, change: Change) -> None:
     words = ["model=mlp", "partition=dirichlet", "schedule=async", "delay=constant"]
-    before, composed_, changed = (
-        compose_config(words),
-        compose_config([*words, word]),
-        change(compose_config(words)),
-    )
+    before, composed_ = compose_config(words), compose_config([*words, word])
+    changed = change(before)
     assert changed == composed_ != before
     assert identity(changed) == identity(composed_)
     assert run_name(changed) == run_name(composed_) != run_name(before)
@@ -256,30 +234,21 @@ def test_every_key_of_a_run_makes_another_run_but_those_that_say_how(base: DictC
 
 
 @pytest.mark.parametrize(
-    "options",
+    "option",
     [
-        {group: name}
-        for group, names in {
-            "dataset": ("digits", "emnist", "npz", "synthetic", "reviews"),
-            "partition": (name for name in PARTITIONS if name not in ("iid", "natural")),
-            "schedule": ("async",),
-            "delay": ("constant", "bands", "lognormal", "pareto"),
-        }.items()
-        for name in names
+        *("dataset=digits", "dataset=emnist", "dataset=npz", "dataset=synthetic", "dataset=reviews"),
+        *(f"partition={name}" for name in PARTITIONS if name not in ("iid", "natural")),
+        *("schedule=async", "delay=constant", "delay=bands", "delay=lognormal", "delay=pareto"),
     ],
-    ids=lambda options: "-".join(*options.items()),
 )
-def test_every_option_of_a_group_makes_another_run(options: Mapping[str, str]) -> None:
-    from fedbench.config.options import CLASSES
-
-    ((group, name),) = options.items()
+def test_every_option_of_a_group_makes_another_run(option: str) -> None:
+    group, name = option.split("=")
     needed = [f"{group}.path=x"] if name in ("npz", "file") else []
-    base = compose_config([f"{group}={name}", *needed]).given
-    declared = [key for key, rule in rules(CLASSES[group][name]) if rule.kind != "custom"]
+    base = compose_config([option, *needed]).given
+    declared = {key: rule for key, rule in rules(CLASSES[group][name]) if rule.kind != "custom"}
     assert declared
-    for key in declared:
+    for key, rule in declared.items():
         other = OmegaConf.create(base)
-        rule = dict(rules(CLASSES[group][name]))[key]
         said = OmegaConf.select(other, f"{group}.{key}", default=rule.default)
         OmegaConf.update(other, f"{group}.{key}", another(rule, said))
         found = difference(identity(base), identity(other))  # type: ignore[arg-type]

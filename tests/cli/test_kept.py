@@ -40,11 +40,8 @@ def normal(cfg: DictConfig, words: Sequence[str]) -> DictConfig:
 
 
 def forced(words: Sequence[str]) -> list[str]:
-    groups = (*GROUPS, "experiment", "scale", "logger")
-    return [
-        word if word.startswith(("hydra", "~")) or word.split("=")[0] in groups else f"++{word}"
-        for word in words
-    ]
+    groups = ("hydra", "~", *(f"{group}=" for group in (*GROUPS, "experiment", "scale", "logger")))
+    return [word if word.startswith(groups) else f"++{word}" for word in words]
 
 
 def plain(words: Sequence[str]) -> DictConfig:

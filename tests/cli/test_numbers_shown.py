@@ -19,6 +19,7 @@ from fedbench.cli import main
 from fedbench.runs.run_directory import RunDirectory
 
 RATES, STEPS, BATCHES, SEEDS, ROUNDS = (0.2, 10.0, 0.1), (5, 2), (8, 16), (0, 1, 2), 4
+KEYS = ("algorithm.lr", "local.steps", "local.batch_size")  # of which a setting has the values
 LOST = (10.0, 5, 16)  # one of its runs diverges; the others are better than all
 COLUMNS = ["round", "train_loss", "test_loss", "test_accuracy", "wall_seconds"]
 Setting = tuple[float, int, int]
@@ -29,18 +30,13 @@ def write(place: Path, choices: dict[str, Any], rows: np.ndarray, status: str = 
     place.mkdir(parents=True)
     lines = [",".join(COLUMNS), *(",".join([str(int(row[0])), *map(repr, row[1:].tolist())]) for row in rows)]
     (place / "metrics.csv").write_text("\n".join(lines) + "\n")
-    best = int(rows[:, 3].argmax())
+    best, last = rows[rows[:, 3].argmax()], rows[-1]
     said = {
-        "status": status,
-        "rounds": int(rows[-1, 0]),
-        "final_accuracy": None if status == "diverged" else float(rows[-1, 3]),
-        "best_accuracy": float(rows[best, 3]),
-        "best_round": int(rows[best, 0]),
-        "final_test_loss": float(rows[-1, 2]),
-        "wall_seconds": float(rows[-1, 4]),
-        "versions": {"torch": "2"},
+        "status": status, "rounds": int(last[0]), "final_test_loss": last[2], "wall_seconds": last[4],
+        "final_accuracy": None if status == "diverged" else last[3],
+        "best_accuracy": best[3], "best_round": int(best[0]), "versions": {"torch": "2"},
         "config": {"dataset": "digits", "model": "mlp", "algorithm": "fedavg", "rounds": ROUNDS, **choices},
-    }
+    }  # fmt: skip
     (place / "summary.json").write_text(json.dumps(said))
 
 
@@ -57,7 +53,7 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[Setti
         rows[:, :, 3] += 0.25 * (setting == LOST)
         made[setting] = rows
         for seed in SEEDS:
-            keys = dict(zip(("algorithm.lr", "local.steps", "local.batch_size"), setting, strict=True))
+            keys = dict(zip(KEYS, setting, strict=True))
             status = "diverged" if (setting, seed) == (LOST, 1) else "completed"
             name = "-".join(map(str, (*setting, seed)))
             write(root / "d" / name, {**keys, "seed": seed}, rows[seed], status)
@@ -105,32 +101,21 @@ def column(page: Page, table: str, title: str) -> list[str]:
 
 def test_settings_are_ranked_by_their_means(tables: dict[Setting, np.ndarray], page: Page) -> None:
     ranked = [*ranking(tables), LOST]
-    found = [
-        (float(rate), int(steps), int(batch))
-        for rate, steps, batch in zip(
-            *(column(page, "settings", key) for key in ("algorithm.lr", "local.steps", "local.batch_size")),
-            strict=True,
-        )
-    ]
-    assert found == ranked
-    kept = [
-        final(tables[setting])[[0, 2]] if setting == LOST else final(tables[setting]) for setting in ranked
-    ]
+    shown = [map(float, column(page, "settings", key)) for key in KEYS]
+    assert [*zip(*shown, strict=True)] == ranked
+    kept = [final(tables[setting])[[0, 2] if setting == LOST else [0, 1, 2]] for setting in ranked]
     assert column(page, "settings", "Final test accuracy") == [f"{values.mean():.4f}" for values in kept]
     assert column(page, "settings", "± std") == [f"{values.std(ddof=1):.4f}" for values in kept]
     assert column(page, "settings", "n") == [*["3"] * (len(ranked) - 1), "2"]
-    assert column(page, "settings", "ended") == [
-        *["completed"] * (len(ranked) - 1),
-        "2 completed, 1 diverged",
-    ]
+    ends = [*["completed"] * (len(ranked) - 1), "2 completed, 1 diverged"]
+    assert column(page, "settings", "ended") == ends
     assert "1 further run with a seed that their setting already has: left out of its mean." in page.text
 
 
 def test_every_run_has_its_own_numbers(tables: dict[Setting, np.ndarray], page: Page) -> None:
     head = page.tables["runs"][0]
-    shown = {
-        row[0].strip(): dict(zip(head, map(str.strip, row), strict=True)) for row in page.tables["runs"][1:]
-    }
+    cells = [[cell.strip() for cell in row] for row in page.tables["runs"][1:]]
+    shown = {row[0]: dict(zip(head, row, strict=True)) for row in cells}
     assert len(shown) == len(tables) * len(SEEDS) + 1
     for setting, seed in itertools.product(tables, SEEDS):
         rows, row = tables[setting][seed], shown["-".join(map(str, (*setting, seed)))]
@@ -140,21 +125,19 @@ def test_every_run_has_its_own_numbers(tables: dict[Setting, np.ndarray], page: 
         assert row["best round"] == str(rows[:, 3].argmax())
         assert (row["rounds done"], row["seconds"]) == (str(ROUNDS), f"{rows[-1, 4]:.1f}")
         assert (row["seed"], row["status"]) == (str(seed), "diverged" if lost else "completed")
-        assert [float(row[key]) for key in ("algorithm.lr", "local.steps", "local.batch_size")] == [*setting]
+        assert [float(row[key]) for key in KEYS] == [*setting]
         assert row["files"] == "summary.json metrics.csv"
-    assert column(page, "troubles", "reason") == [
-        f"a loss was no longer finite in round {ROUNDS} of {ROUNDS}"
-    ]
+    reason = f"a loss was no longer finite in round {ROUNDS} of {ROUNDS}"
+    assert column(page, "troubles", "reason") == [reason]
 
 
 def test_heat_maps_show_means_over_seeds_and_the_best_of_the_rest(
     tables: dict[Setting, np.ndarray], page: Page
 ) -> None:
     keys = re.findall(r"<figcaption>Final test accuracy by (\S+) and (\S+): mean over seeds and", page.text)
-    places = {"algorithm.lr": 0, "local.steps": 1, "local.batch_size": 2}
-    assert {frozenset(pair) for pair in keys} == {frozenset(p) for p in itertools.combinations(places, 2)}
+    assert {frozenset(pair) for pair in keys} == {frozenset(p) for p in itertools.combinations(KEYS, 2)}
     for (across, up), heat in zip(keys, page.data["heat"], strict=True):
-        one, other = places[across], places[up]
+        one, other = KEYS.index(across), KEYS.index(up)
         xs, ys = (sorted({setting[at] for setting in tables}) for at in (one, other))
         (drawn,) = heat["data"]
         assert ([float(x) for x in drawn["x"]], [float(y) for y in drawn["y"]]) == (xs, ys)
@@ -218,8 +201,7 @@ def test_the_best_setting(
     assert f"by the {'lowest' if sign > 0 else 'highest'} mean {metric.replace('_', ' ')}" in notes[1]
     assert len(found) == len(expected)
     for row, setting in zip(found, expected.values(), strict=True):
-        keys = ("algorithm.lr", "local.steps", "local.batch_size")
-        assert [float(row[key]) for key in keys] == [*setting]
+        assert [float(row[key]) for key in KEYS] == [*setting]
         values = of(tables[setting])
         assert row[metric.replace("_", " ")] == f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
         assert row["n"] == "3"
@@ -233,13 +215,7 @@ def test_compare_shows_the_first_row_that_differs(tmp_path: Path, fedbench: Call
     head = "round,test_loss,test_accuracy,grad_norm,wall_seconds"
     rows = {
         "a": ["0,2.5,0.1,,1", "1,2.0,0.2,,2", "2,0.1234567890123456,0.3,0.25,3", "3,1.0,0.4,,4"],
-        "b": [
-            "0,2.5,0.1,,9",
-            "1,2.0,0.2,,9",
-            "2,0.12345678901234562,0.3,,9",
-            "3,0.5,0.5,,9",
-            "4,0.25,0.6,,9",
-        ],
+        "b": ["0,2.5,0.1,,9", "1,2.0,0.2,,9", "2,0.12345678901234562,0.3,,9", "3,0.5,0.5,,9", "4,0.2,0.6,,9"],
     }
     for name, rate in (("a", 0.25), ("b", 0.5)):
         place = RunDirectory(tmp_path / name)
@@ -247,9 +223,8 @@ def test_compare_shows_the_first_row_that_differs(tmp_path: Path, fedbench: Call
         config = compose_config(["algorithm=fedavg", f"algorithm.lr={rate}", "rounds=4"])
         place.write_config(config.given)
         accuracy = {"final_accuracy": rate / 5, "best_accuracy": 0.75, "status": "completed", "rounds": 3}
-        place.write_summary(
-            {**accuracy, "engine": f"engine-{name}", "versions": {"torch": "9"}, "config": {}}
-        )
+        more = {"engine": f"engine-{name}", "versions": {"torch": "9"}, "config": {}}
+        place.write_summary({**accuracy, **more})
         (place.path / "metrics.csv").write_text("\n".join([head, *rows[name]]) + "\n")
     lines = [re.split(r"  +", line.strip()) for line in fedbench("compare", "a", "b")[1].splitlines()]
     assert lines == [

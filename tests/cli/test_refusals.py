@@ -19,11 +19,9 @@ POOL = "--multirun seed=0,1 hydra/launcher=processes hydra.launcher.devices="
 BAD = [
     ("model=foo", "or your own, which imports=[FILE.py] registers"),
     ("algorithm=fedagv", "(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)"),
-    ("experiment=quickstat", "(did you mean 'quickstart'?)"),
     ("experiment=peers/nid_fmnist", "`fedbench list experiments` shows (did you mean 'peers/niid_fmnist',"),
     ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
     ("experiment=niid_fmnist", "(did you mean 'peers/niid_fmnist'?)"),
-    ("hydra/launcher=basic hydra.launcher.together=2", "hydra.launcher has _target_"),
     ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
     ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
     ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
@@ -57,16 +55,9 @@ BAD = [
     ("--multirun seed=0,1 clients.per_round=2,300",
      "clients.total=20 (in the run seed=0 clients.per_round=300; none of the 4 was started)"),
     ("--multirun algorithm=glob(*) algorithm.lrr=1,2", "algorithm.lrr=1: no such key; "),
-    # values, by the rules of their fields
-    ("rounds=-1", "rounds=-1: must be an integer >= 0"),
-    ("local.steps=0", "local.steps=0: must be an integer >= 1, or null (10, unless"),
     ("local.steps=5 local.epochs=2", "local.steps=5: only one of local.steps and local.epochs can be given"),
-    ("seed=18446744073709551616", "must be an integer >= 0 and < 2**64"),
     ("dtype=float16", "must be one of float32, float64: a model kept in 16 bits"),
-    ("device=gpu", "device=gpu: must be auto, cpu, cuda"),
     ("engine=vmapp", "(did you mean 'vmap'?)"),
-    ("loss.weight_decay=nan", "loss.weight_decay=nan: must be a number >= 0"),
-    ("loss.scale=inf", "loss.scale=inf: must be a number > 0"),
     ("imports=[[a]]", "imports=[[a]]: must be a list such as [a, b], each the name of a module"),
     ("imports=[no_such_module]", "imports=no_such_module: must be a module importable from here, or a pat"),
     ("rounds=${nowhere}", "'nowhere' not found"),
@@ -76,14 +67,11 @@ BAD = [
      "local has steps, epochs, epochs_range, batch_size, batch_share, clip_norm, sampler (did"),
     ("partition.alpha=3", "partition=iid has seed (alpha belongs to partition=dirichlet"),
     # sections and keys that cannot be taken away
-    ("local=null", "local=null: is a section; write local.KEY=VALUE"),
     ("-m seed=0,1 eval=null", "eval=null: is a section; write eval.KEY=VALUE"),
     ("~seed", "~seed: a key cannot be taken away; seed=VALUE sets it"),
-    ("~algorithm.lr", "~algorithm.lr: a key cannot be taken away; algorithm.lr=VALUE sets it"),
     # keys of Hydra's
     ("+hydra.run.dri=x", f"hydra.run.dri=x: {CAN}hydra.run.dir (did you mean 'hydra.run.dir'?)"),
     ("+hydra.foo=1", f"hydra.foo=1: {CAN}hydra.mode, hydra.searchpath, hydra.verbose, hydra.launcher, "),
-    ("hydra.output_subdir=null", f"hydra.output_subdir=null: {CAN}hydra.mode, "),
     ("hydra.job_logging.root.level=DEBUG", f"hydra.job_logging.root.level=DEBUG: {CAN}hydra.run.dir, "),
     ("hydra.sweep.subdri=x", "did you mean 'hydra.sweep.subdir'?"),
     ("-m seed=0,1 hydra.sweeper.max_batch_size=1", "max_batch_size=1: no such key; hydra.sweeper has "),
@@ -103,8 +91,6 @@ BAD = [
     ("hydra/launcher=[basic,processes]", f"{ONE}hydra/launcher=basic,processes"),
     ("-m seed=0,1 algorithm=fedavg,[fedavg,fedprox]", f"{ONE}algorithm=fedavg,fedprox"),
     ("-m seed=0,1 hydra.sweeper.params.algorithm='[fedavg,led]'", f"{ONE}algorithm=fedavg,led"),
-    ("tune algorithm=[fedavg,fedprox]", f"{ONE}algorithm=fedavg,fedprox"),
-    ("--dry-run dataset=[mnist,fmnist]", f"{ONE}dataset=mnist,fmnist"),
 ]  # fmt: skip
 BY_A_RUN = [
     ("algorithm.lr=${oc.env:HOME}", "algorithm.lr=/"),
@@ -113,7 +99,6 @@ BY_A_RUN = [
     (f"{POOL}[gpu]", "hydra.launcher.devices=[gpu]: must be a list of cpu, cuda, or cuda:N"),
     (f"{POOL}[cpu] hydra.launcher.processes=-1", "hydra.launcher.processes=-1: must be an integer >= 1"),
     (f"{POOL}[cpu] hydra.launcher.together=0", "hydra.launcher.together=0: must be auto, 1 (each run"),
-    (f"{POOL}[cpu] hydra.launcher.together=all", "hydra.launcher.together=all: must be auto, 1 ("),
     (f"{POOL}[cpu] hydra.launcher.thread=2", "hydra.launcher.thread=2: no such key; "),
     (f"{POOL}[cpu,cuda:99]", "hydra.launcher.devices=cuda:99: "),
     ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),
@@ -133,10 +118,8 @@ BY_A_RUN = [
 
 @pytest.mark.parametrize(("given", "says"), BAD)
 def test_bad_input_is_one_line(runs: Any, fedbench: Call, tmp_path: Path, given: str, says: str) -> None:
-    code, out, err = fedbench(*given.split())
+    err = fedbench.refused(*given.split())
     assert says in err
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("fedbench: ")
     assert len(err) < 1000
     assert not any(word in err for word in ("object at", "class '", "None", "{'", "Error("))
     assert list(tmp_path.iterdir()) == []
@@ -241,10 +224,8 @@ def test_a_sweep_over_experiments_with_grids_of_their_own_is_refused(
         ([*mine, "experiment=a,b"], "b"),
         ([*mine, "experiment=plain,c"], "c"),
     ):
-        assert (
-            f"experiment={refused}: has a different grid (hydra.sweeper) from the first one"
-            in fedbench.refused(*words)
-        )
+        line = f"experiment={refused}: has a different grid (hydra.sweeper) from the first one"
+        assert line in fedbench.refused(*words)
     assert runs.done == []
     assert fedbench(*mine, "experiment=a")[0] == 0
     assert [cfg.algorithm.lr for cfg in runs.done] == [0.1, 0.2]

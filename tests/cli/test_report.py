@@ -68,9 +68,8 @@ def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(runs, fedbenc
     fedbench("-m", "algorithm.lr=0.1,0.2", "local.steps=2,4", "seed=0,1", "hydra.sweep.dir=s")
     fedbench("-m", "algorithm.lr=0.3", "local.steps=2", "seed=13,14", "hydra.sweep.dir=s")
     said = json.loads(Path("s/sweep.json").read_text())
-    Path("s/sweep.json").write_text(
-        json.dumps({**said, "jobs": {**said["jobs"], "lr_9-missing": {"algorithm.lr": 9}}})
-    )
+    said["jobs"]["lr_9-missing"] = {"algorithm.lr": 9}
+    Path("s/sweep.json").write_text(json.dumps(said))
     assert fedbench("report", "s") == (0, "s/report.html\n", "")
     page = Page(Path("s/report.html"))
     assert "11 runs (8 completed, 1 diverged, 1 failed, 1 missing) of 5 settings" in page.text
@@ -83,11 +82,9 @@ def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(runs, fedbenc
     at = page.tables["runs"][0].index("algorithm.lr")
     assert [row[at] for row in page.tables["runs"] if "missing" in row] == ["9"]
     troubles = {row[1]: row[3] for row in page.tables["troubles"][1:]}
-    assert troubles == {
-        "failed": "the disk is full",
-        "diverged": "a loss was no longer finite in round 1 of 50",
-        "missing": "has not begun",
-    }
+    lost = "a loss was no longer finite in round 1 of 50"
+    assert troubles == {"failed": "the disk is full", "diverged": lost, "missing": "has not begun"}
+    assert "smallest to largest" in page.text  # the bands of two seeds
     (heat,) = page.data["heat"]
     assert "by algorithm.lr and local.steps: mean over seeds<" in page.text
     assert sorted(note["text"] for note in heat["layout"]["annotations"]) == ["diverged", "n/a"]
@@ -103,13 +100,9 @@ def test_nothing_that_a_run_says_becomes_markup(runs, fedbench: Call) -> None:
     evil = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>"
     for file in Path("s").glob("*/summary.json"):
         found = json.loads(file.read_text())
-        choices = {
-            **found["config"],
-            "algorithm": f"fedavg{evil}",
-            "model": f"{evil}{found['config']['seed']}",
-        }
+        found["config"] |= {"algorithm": f"fedavg{evil}", "model": f"{evil}{found['config']['seed']}"}
         error = {"error": f"boom {evil}"} if found["status"] == "failed" else {}
-        file.write_text(json.dumps({**found, **error, "config": choices}))
+        file.write_text(json.dumps({**found, **error}))
     Path("s/runs.csv").unlink()
     broken = Path("s") / "javascript:alert(1)<b>"
     shutil.copytree(next(Path("s").glob("*seed_13*")), broken)
@@ -140,6 +133,7 @@ def test_what_is_left_out_is_said(runs, fedbench: Call, monkeypatch) -> None:
 def test_one_run_and_a_page_elsewhere(runs, fedbench: Call) -> None:
     """Links start from where the page is."""
     fedbench("seed=3", "hydra.run.dir=r")
+    Path("r/reproduce").touch()
     Path("pages/deep").mkdir(parents=True)
     assert fedbench("report", "r", "--out", "pages/deep/one.html")[0] == 0
     page = Page(Path("pages/deep/one.html"))
@@ -147,7 +141,7 @@ def test_one_run_and_a_page_elsewhere(runs, fedbench: Call) -> None:
     assert "All runs completed." in page.text
     assert page.data["heat"] == []
     assert [row[0] for row in page.tables["runs"][1:]] == ["r"]
-    assert "../../r/metrics.csv" in page.links
+    assert {"../../r/metrics.csv", "../../r/reproduce"} <= {*page.links}
     Path("r/metrics.csv").unlink()  # a run that failed before it measured anything
     Path("r/summary.json").write_text('{"status": "failed", "error": "no memory"}')
     assert fedbench("report", "r", "--out", "pages/deep/one.html")[0] == 0

@@ -37,9 +37,8 @@ def test_changed_content_is_another_run(
         os.utime(file, ns=(1, 1))
     monkeypatch.setattr("fedbench.config.imports.executed", {})
     file.write_text("# two")
-    code, _, err = fedbench(*words, "rounds=3", "hydra.run.dir=here")
     changed = f"fedbench: {key}={name}: has changed since the run in here; give another directory, or undo"
-    assert (code, err) == (2, f"{changed} the change\n")
+    assert fedbench.refused(*words, "rounds=3", "hydra.run.dir=here") == f"{changed} the change\n"
     assert fedbench(*words, "rounds=3")[0] == 0
     assert fedbench(*words, "rounds=3", "-m", "seed=0,1")[0] == 0
     assert len(runs.done) == 3 + 2
@@ -94,8 +93,6 @@ def test_a_directory_with_a_damaged_configuration_is_refused(runs, fedbench: Cal
 def test_metrics_of_something_else_are_not_overwritten(runs, fedbench: Call, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "metrics.csv").write_text("mine\n")
-    assert (
-        fedbench.refused("rounds=1", "hydra.run.dir=here")
-        == "fedbench: here holds a metrics.csv of something else; give another directory\n"
-    )
+    line = "fedbench: here holds a metrics.csv of something else; give another directory\n"
+    assert fedbench.refused("rounds=1", "hydra.run.dir=here") == line
     assert (tmp_path / "here" / "metrics.csv").read_text() == "mine\n"

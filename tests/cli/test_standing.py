@@ -130,8 +130,7 @@ def test_nothing_is_downloaded(fedbench: Call, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("torchvision.datasets.CIFAR100", lambda root, **how: asked.append(root))
     words = [*command, "dataset=cifar100", "data.root=none", "algorithm.lr=0.1"]
     words[-1] += ",0.2" if command else ""
-    code, _, err = fedbench(*words, "--dry-run")
-    assert (code, err.count("\n")) == (2, 1)
+    err = fedbench(*words, "--dry-run")[2]
     assert "dataset=cifar100: not found: none/cifar100.npz, nor " in err
     assert "FEDBENCH_OFFLINE is set (--dry-run sets it): nothing is downloaded" in err
     assert (asked, list(Path().iterdir())) == ([], [])
@@ -140,9 +139,8 @@ def test_nothing_is_downloaded(fedbench: Call, monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_figure_says_what_it_would_run(fedbench: Call) -> None:
     """CIFAR-10's figure at scale smoke: two rates of each of three methods, then two seeds of seven."""
-    first, runs, *names, last = fedbench.done(
-        "figures", "padamfed/cifar10", "--dry-run", "threads=1"
-    ).splitlines()
+    out = fedbench.done("figures", "padamfed/cifar10", "--dry-run", "threads=1")
+    first, runs, *names, last = out.splitlines()
     assert first == "padamfed/cifar10, smoke: the first runs of a search for 3 methods"
     assert (runs[:15], runs[-12:]) == ("6 runs in outpu", ", 0 finished")
     assert (len(names), {name.rpartition(": ")[2] for name in names}) == (6, {"to run"})

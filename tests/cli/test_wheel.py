@@ -8,16 +8,21 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 
 
+def build(kind: str, place: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(place)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+
+
 @pytest.mark.slow
 def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    build("wheel", tmp_path)
     (wheel,) = tmp_path.glob("fedbench_runner-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -31,22 +36,13 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
     assert (tmp_path / "site" / licence).read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert not any(name.startswith(("tests/", "scripts/", "outputs/")) for name in names)
     site = tmp_path / "site"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(site),
-    }  # before the checkout; dependencies as they are here
+    # before the checkout; dependencies as they are here
+    how: Any = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(site)}}
+    start = "import sys, fedbench; from fedbench.cli import main; print(fedbench.__file__); sys.exit(main())"
 
     def run(*argv: str) -> str:
-        start = (
-            "import sys, fedbench; from fedbench.cli import main; print(fedbench.__file__); sys.exit(main())"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", start, *argv],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        command = [sys.executable, "-c", start, *argv]
+        done = subprocess.run(command, capture_output=True, text=True, **how)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(str(site))
         return done.stdout
@@ -57,8 +53,7 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
 
 
 def test_a_source_distribution_carries_the_licence(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    build("sdist", tmp_path)
     (file,) = tmp_path.glob("fedbench_runner-*.tar.gz")
     with tarfile.open(file) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

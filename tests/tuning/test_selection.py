@@ -11,16 +11,15 @@ import pytest
 
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
-from fedbench.tuning.selection import select, trials_table
+from fedbench.tuning.selection import Selection, select, trials_table
 
 LR = "algorithm.lr"
 
 
 def result(choices: dict[str, Any], score: float | str | None = 0.5) -> RunRecord:
     """A run: its score, None where it diverged, "failed" where it failed."""
-    status = "diverged" if score is None else "failed" if score == "failed" else "completed"
-    accuracy = score if isinstance(score, float) else None
-    return ended(choices, status, accuracy)
+    odd = {None: "diverged", "failed": "failed"}
+    return ended(choices, odd.get(score, "completed"), None if score in odd else score)
 
 
 def ended(choices: dict[str, Any], status: str, accuracy: float | None, **more: Any) -> RunRecord:
@@ -35,6 +34,13 @@ def table(scores: dict[float, list[float | str | None]], **more: float) -> list[
         for lr, values in scores.items()
         for seed, score in enumerate(values)
     ]
+
+
+def selected(*args: Any) -> Selection:
+    """`select` where something wins."""
+    found = select(*args)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -53,43 +59,35 @@ def table(scores: dict[float, list[float | str | None]], **more: float) -> list[
 def test_the_highest_mean_over_seeds_wins(
     scores: dict[float, list[float | str | None]], winner: float, means: list[float], edges: dict[str, str]
 ) -> None:
-    found = select(table(scores), [LR])
-    assert found is not None
+    found = selected(table(scores), [LR])
     assert (found.winner, found.edges) == ({LR: winner}, edges)
     rows = found.table()
     assert list(rows["mean"]) == pytest.approx(means)
     counts = [[values.count(odd) for values in scores.values()] for odd in (None, "failed")]
     assert [list(rows.diverged), list(rows.failed)] == counts
-    mine = [score for score in scores[winner] if isinstance(score, float)]
-    if len(mine) > 1:
-        assert rows["std"][list(scores).index(winner)] == pytest.approx(statistics.stdev(mine))
-
-
-def test_where_all_failed_nothing_wins() -> None:
-    assert select(table({0.1: ["failed"]}), [LR]) is None
+    spreads = [[score or 0.0 for score in values if score != "failed"] for values in scores.values()]
+    expected = [statistics.stdev(values) if len(values) > 1 else math.nan for values in spreads]
+    assert list(rows["std"]) == pytest.approx(expected, nan_ok=True)
 
 
 def test_of_equals_the_first_tried_wins_and_leads() -> None:
-    """Three rates with the same mean, in the order tried."""
-    found = select(table({0.1: [0.5, 0.7], 0.01: [0.6, 0.6], 1.0: [0.7, 0.5], 0.03: [0.5, 0.5]}), [LR])
-    assert found is not None
+    """Three rates with the same mean, in the order tried. Where all failed nothing wins."""
+    assert select(table({0.1: ["failed"]}), [LR]) is None
+    found = selected(table({0.1: [0.5, 0.7], 0.01: [0.6, 0.6], 1.0: [0.7, 0.5], 0.03: [0.5, 0.5]}), [LR])
     assert found.winner == {LR: 0.1}
     assert [one.values[LR] for one in found.ranked] == [0.1, 0.01, 1.0, 0.03]
 
 
 def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[RunRecord]:
     """Runs of 100 rounds at a rate, a seed each: rounds to the target, infinite where it is not reached."""
+    reached = [{"0.9": int(at) if math.isfinite(at) else None} for at in rounds]
     return [
-        ended({LR: lr, "seed": seed, **TARGET}, "completed", score, rounds_to_accuracy=reached(at))
-        for seed, at in enumerate(rounds)
+        ended({LR: lr, "seed": seed, **TARGET}, "completed", score, rounds_to_accuracy=at)
+        for seed, at in enumerate(reached)
     ]
 
 
 TARGET = {"target": 0.9, "rounds": 100}
-
-
-def reached(at: float) -> dict[str, int | None]:
-    return {"0.9": int(at) if math.isfinite(at) else None}
 
 
 def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
@@ -99,8 +97,7 @@ def test_with_a_target_the_fewest_rounds_to_it_win() -> None:
     lost = ended({LR: 0.1, "seed": 2, **TARGET}, "diverged", None)
     failed = ended({LR: 0.03, "seed": 3, **TARGET}, "failed", None)
     runs = [*to_target(0.01, 90, 80, score=0.9), *to_target(0.03, 30, 30, 60)]
-    found = select([*runs, *to_target(0.1, 10, math.inf), lost, failed], [LR])
-    assert found is not None
+    found = selected([*runs, *to_target(0.1, 10, math.inf), lost, failed], [LR])
     assert found.winner == {LR: 0.03}
     rows = found.table().set_index(LR)
     assert rows.rounds_to_target.to_dict() == {0.01: 85.0, 0.03: 40.0, 0.1: pytest.approx(410 / 3)}
@@ -112,8 +109,7 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
     for at in (20.0, math.inf):
         runs = [*to_target(0.01, at, score=0.6), *to_target(0.1, at, score=0.7), *to_target(1, at, score=0.7)]
         failed = ended({LR: 0.1, "seed": 1, **TARGET}, "failed", None)
-        found = select([*runs, failed], [LR])
-        assert found is not None
+        found = selected([*runs, failed], [LR])
         assert found.winner == {LR: 0.1}
 
 
@@ -129,8 +125,7 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
 def test_the_search_goes_on_past_an_edge(best: float, grid: list[float], value: float) -> None:
     """One further point, at the winner's other values."""
     tried = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
-    found = select(table(tried, beta=0.2), [LR, "algorithm.beta"])
-    assert found is not None
+    found = selected(table(tried, beta=0.2), [LR, "algorithm.beta"])
     points = beyond(found, {LR: grid, "algorithm.beta": [0.2]})
     assert points == [{LR: pytest.approx(value), "algorithm.beta": 0.2}]
 
@@ -142,24 +137,17 @@ def test_neighbours_differ_in_one_key_by_one_step() -> None:
         for lr in (0.01, 0.03, 0.1)
         for g in (0.3, 1.0)
     ]
-    found = select(rows, [LR, "algorithm.server_lr"])
-    assert found is not None
-    near = found.table().query("role == 'neighbour'")
-    assert set(zip(near[LR], near["algorithm.server_lr"], strict=True)) == {
-        (0.01, 1.0),
-        (0.1, 1.0),
-        (0.03, 0.3),
-    }
+    found = selected(rows, [LR, "algorithm.server_lr"])
+    near = found.table().query("role == 'neighbour'")[[LR, "algorithm.server_lr"]]
+    assert sorted(map(tuple, near.to_numpy())) == [(0.01, 1.0), (0.03, 0.3), (0.1, 1.0)]
 
 
 def test_the_first_values_surround_the_default() -> None:
     """Nearest on a logarithmic scale, in the grid's order; all of them where nothing limits."""
     grid = {LR: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], "algorithm.beta": [0.05, 0.2, 0.9]}
     how = Tuning(first=3, others=1, extensions=0, seeds=(0,), samples=1)
-    assert first_values(grid, {"lr": 0.1, "beta": 0.2}, how) == {
-        LR: [0.03, 0.1, 0.3],
-        "algorithm.beta": [0.2],
-    }
+    chosen = {LR: [0.03, 0.1, 0.3], "algorithm.beta": [0.2]}
+    assert first_values(grid, {"lr": 0.1, "beta": 0.2}, how) == chosen
     assert first_values(grid, {"lr": 0.1}, Tuning(None, None, 0, (0,), 1)) == grid
 
 
@@ -177,11 +165,9 @@ def test_a_task_has_the_rows_of_its_context_but_for_tuned_keys() -> None:
     """The estimator sets tasks apart; beta, although the context has a value of it, is what is tuned."""
     names = ("algorithm", "algorithm.estimator", "algorithm.lr", "algorithm.beta")
     rows = [
-        ("fedavg", None, 0.1, None),
-        ("fedproxvr", "svrg", None, 5.0),
-        ("fedproxvr", "svrg", None, 10.0),
+        ("fedavg", None, 0.1, None), ("fedproxvr", "svrg", None, 5.0), ("fedproxvr", "svrg", None, 10.0),
         ("fedproxvr", "sarah", None, 5.0),
-    ]
+    ]  # fmt: skip
     runs = [result(dict(zip(names, row, strict=True))) for row in rows]
     fixed = {"algorithm.estimator": "svrg", "algorithm.lr": None, "algorithm.beta": 10}
     task = Task({**fixed, "algorithm": "fedproxvr"}, {"algorithm.beta": [5, 10]}, [])
@@ -201,34 +187,27 @@ def test_a_random_search_chooses_within_its_space() -> None:
 
 def test_a_perplexity_is_shown_as_it_is_and_the_lowest_wins() -> None:
     """4.5 of 4.5, 30 and a diverged run; on what was held out, whatever the test set says."""
+    rows = ((0.1, "completed", 2.0, 30.0), (0.2, "completed", 9.0, 4.5), (0.3, "diverged", None, None))
     runs = [
-        ended({LR: lr, "seed": 0}, status, 0.5, **further)
-        for lr, status, further in (
-            (0.1, "completed", {"final_test_perplexity": 2.0, "final_validation_perplexity": 30.0}),
-            (0.2, "completed", {"final_test_perplexity": 9.0, "final_validation_perplexity": 4.5}),
-            (0.3, "diverged", {"final_test_perplexity": None, "final_validation_perplexity": None}),
-        )
+        ended({LR: lr, "seed": 0}, status, 0.5, final_test_perplexity=test, final_validation_perplexity=held)
+        for lr, status, test, held in rows
     ]
-    found = select(runs, [LR], "perplexity")
-    assert found is not None
+    found = selected(runs, [LR], "perplexity")
     assert found.winner == {LR: 0.2}
     assert list(found.table()["mean"]) == [30.0, 4.5, math.inf]
     assert [one.values[LR] for one in found.ranked] == [0.2, 0.1, 0.3]
     # R2 has no lower end: -3 is better than having diverged; of an accuracy it would be 0
     below = ended({LR: 0.1, "seed": 0}, "completed", -3.0, metric="R2")
-    found = select([ended({LR: 1.0, "seed": 0}, "diverged", None, metric="R2"), below], [LR])
-    assert found is not None
+    found = selected([ended({LR: 1.0, "seed": 0}, "diverged", None, metric="R2"), below], [LR])
     assert (found.winner, [one.mean for one in found.trials]) == ({LR: 0.1}, [-math.inf, -3.0])
 
 
 def test_lists_are_values_like_others() -> None:
     """The layers of a network: the winner, its neighbours in the order tried, no edge."""
     key = "model.hidden"
-    runs = [
-        result({key: layers, "seed": 0}, score) for layers, score in (([8], 0.5), ([16], 0.9), ([8, 8], 0.6))
-    ]
-    found = select(runs, [key])
-    assert found is not None
+    scores = (([8], 0.5), ([16], 0.9), ([8, 8], 0.6))
+    runs = [result({key: layers, "seed": 0}, score) for layers, score in scores]
+    found = selected(runs, [key])
     assert found.winner == {key: [16]}
     assert list(found.table().role) == ["neighbour", "winner", "neighbour"]
     table = trials_table([({"algorithm": "fedavg", "local.epochs_range": [1, 2]}, found)])
