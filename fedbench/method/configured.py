@@ -139,11 +139,11 @@ class Configured:
         return type(self), tuple(sorted(fixed.items())), tuple(self.off())
 
 
+@dataclass
 class ReadFromH:
     """Stands in for a number on `self`. Arithmetic on it fails with an error that names this class."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __bool__(self) -> bool:
         raise TypeError(f"numbers arrive in h: read h.{self.name}, not self.{self.name}")

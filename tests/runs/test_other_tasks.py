@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from run_files import model as saved
+from run_files import read, summary
 from sklearn.metrics import r2_score
 
 from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.data.partitions import held_out
 from fedbench.errors import ConfigError
-from fedbench.fields import REGISTERED
 from fedbench.runs.metrics import worst
 from fedbench.runs.run import Run
 
@@ -52,9 +51,7 @@ def run(directory: Path, *overrides: str) -> tuple[Run, dict[str, str], dict[str
     """Run, last row of metrics.csv and model of a run."""
     plan = Run(compose_config([*BASE, *overrides]))
     plan.go(directory)
-    with open(directory / "metrics.csv", newline="") as stream:
-        last = list(csv.DictReader(stream))[-1]
-    return plan, last, torch.load(directory / "model.pt", weights_only=True)
+    return plan, read(directory / "metrics.csv")[-1], saved(directory)
 
 
 def linear(model: dict[str, torch.Tensor], plan: Run) -> np.ndarray:
@@ -83,9 +80,8 @@ def test_regression(file: Path) -> None:
     assert float(last["test_loss"]) == pytest.approx(((out - y) ** 2).mean(), rel=1e-9)
     assert float(last["test_accuracy"]) == pytest.approx(r2_score(y, out), rel=1e-9)
     check_clients(last, [r2_score(y[i == OWNER], out[i == OWNER]) for i in range(CLIENTS - 1)])
-    summary = json.loads((file / "run" / "summary.json").read_text())
-    assert summary["metric"] == "R2"
-    assert summary["final_accuracy"] == float(last["test_accuracy"])
+    assert summary(file / "run")["metric"] == "R2"
+    assert summary(file / "run")["final_accuracy"] == float(last["test_accuracy"])
 
 
 def test_several_labels(file: Path) -> None:
@@ -180,13 +176,9 @@ def test_a_users_own_data_set_on_the_command_line(
     Path("conf/dataset/stations.yaml").write_text(OPTION)
     words = ["--config-dir", "conf", "imports=[my_data.py]", "dataset=stations", *BASE, "eval.clients=true"]
     assert main([*words, "hydra.run.dir=one", "dataset.noise=0.3", "dataset.normalize=false"]) == 0
-    config = json.loads(Path("one/summary.json").read_text())["config"]
+    config = summary(Path("one"))["config"]
     assert (config["dataset"], config["dataset.noise"], config["partition"]) == ("stations", 0.3, "natural")
     assert "final R2 " in capsys.readouterr().out
     assert main(["replay", "one"]) == 0
     assert main([*words, "dataset.nois=0.3"]) == 2
     assert "dataset.nois=0.3: no such key; dataset=stations has" in capsys.readouterr().err
-    monkeypatch.delitem(REGISTERED, ("dataset", "stations"))  # as in a process of its own
-    others = [word for word in words if not word.startswith("imports")]
-    assert main([*others, "hydra.run.dir=two", "dataset.noise=0.4"]) == 2
-    assert "or your own, which imports=[FILE.py] registers" in capsys.readouterr().err

@@ -107,14 +107,10 @@ def test_fine_tuned_models_are_scored_on_their_owners_samples(
     words: list[str], users: Path, tmp_path: Path
 ) -> None:
     """With six of ten users as clients, too: one step of gradient descent on all of a client's samples."""
-    common = ["dataset=npz", f"dataset.path={users}", "model=logistic", "rounds=1", "dtype=float64"]
-    common += [
-        "clients.total=6",
-        "clients.per_round=6",
-        "local.steps=2",
-        "local.batch_size=null",
-        "threads=1",
-    ]
+    common = (
+        f"dataset=npz dataset.path={users} model=logistic rounds=1 dtype=float64 clients.total=6 "
+        "clients.per_round=6 local.steps=2 local.batch_size=null threads=1"
+    ).split()
     common += ["eval.finetune_steps=1", "eval.finetune_lr=0.5", "progress=none", *words]
     plan = Run(compose_config(common))
     plan.go(tmp_path / "run")

@@ -86,7 +86,7 @@ def test_only_what_a_program_depends_on_compiles_it_again(
 
 
 CROP, NOISE = "dataset.augment=crop_flip", "dataset.noise=1"
-MOMENTUM, CLIP = "optimizer.momentum=0.9", "local.clip_norm=0.1"
+MOMENTUM, CLIP, DECAY = "optimizer.momentum=0.9", "local.clip_norm=0.1", "optimizer.weight_decay"
 BAKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "augment_probability": ((CROP,), (CROP, "dataset.augment_probability=0.5")),
     "pad_mode": ((CROP,), (CROP, "dataset.pad_mode=reflect")),
@@ -104,6 +104,7 @@ BAKED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "nesterov": ((MOMENTUM,), (MOMENTUM, "optimizer.nesterov=true")),
     "decay": ((MOMENTUM,), (MOMENTUM, "optimizer.weight_decay=0.1")),
     "optimizer": ((MOMENTUM,), ("optimizer=adam",)),
+    "adamw": (("optimizer=adam", f"{DECAY}=0.5"), ("optimizer=adamw", f"{DECAY}=0.5")),
     "beta1": (("optimizer=adam",), ("optimizer=adam", "optimizer.beta1=0.5")),
     "keep": ((MOMENTUM,), (MOMENTUM, "optimizer.keep=true")),
     "clipping": ((), (CLIP,)),
