@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.schedule.trace import (
-    APPLIED,
-    DISCARDED,
-    FAILED,
-    INTERRUPTED,
-    STATUS,
-    Ints,
-    Trace,
-)
+from fedbench.schedule.trace import APPLIED, DISCARDED, FAILED, INTERRUPTED, STATUS, Ints, Trace
 
 _ROWS = 1 << 16  # rows formatted at once
 _COLUMNS = (

@@ -160,9 +160,8 @@ def test_client_i_of_n_has_its_share_of_the_noise_in_its_gradients(tmp_path: Pat
     for client, key in ((0, (1, 2)), (3, (1, 2)), (3, (7, 2)), (4, (1, 2))):
         mine = np.flatnonzero(problem.division.assignment == client)[:2]
         x = problem.dataset.x_train[mine].double()
-        noisy = add_noise(
-            x, fold((torch.tensor(key[0]), torch.tensor(key[1])), 1 << 32), torch.full((2,), 0.4 * client / 4)
-        )
+        address = fold((torch.tensor(key[0]), torch.tensor(key[1])), 1 << 32)
+        noisy = add_noise(x, address, torch.full((2,), 0.4 * client / 4))
         assert torch.equal(noisy, x) == (client == 0)
         residual = np.full((2, 10), 0.1) - np.eye(10)[problem.dataset.y_train[mine].numpy()]
         expected = residual.T @ noisy.flatten(1).numpy() / 2

@@ -42,7 +42,5 @@ def test_a_label_that_is_not_there_and_a_name_that_is_none() -> None:
         (["partition=dirichlet", "dataset=synthetic", "partition.alpha=2"], "dirichlet"),
     ],
 )
-def test_synthetic_takes_its_natural_partition_unless_told_otherwise(
-    words: list[str], partition: str
-) -> None:
+def test_synthetic_takes_its_natural_partition_unless_told(words: list[str], partition: str) -> None:
     assert compose_config(words).partition.name == partition

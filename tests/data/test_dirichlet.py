@@ -52,9 +52,8 @@ def drawn(
     held = np.zeros(N)
     while held.min() < least:
         rows, held = [], np.zeros(N)
-        for gamma, less in zip(
-            rng.standard_gamma(alpha + 1, (C, N)), rng.standard_exponential((C, N)), strict=True
-        ):
+        draws = rng.standard_gamma(alpha + 1, (C, N)), rng.standard_exponential((C, N))
+        for gamma, less in zip(*draws, strict=True):
             share = gamma * np.exp(-less / alpha) * ((held < n / N) | (not balance))
             cuts = np.cumsum(share / share.sum())[:-1] * len(members[len(rows)])
             cuts = np.floor(cuts) if balance or redraw else np.rint(cuts)

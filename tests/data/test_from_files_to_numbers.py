@@ -17,16 +17,8 @@ from sklearn.datasets import load_digits
 from fedbench.cli import main
 from fedbench.errors import DataError
 
-BASE = [
-    "rounds=0",
-    "clients.total=1",
-    "clients.per_round=1",
-    "model=logistic",
-    "dtype=float64",
-    "engine=loop",
-]
-BASE += ["eval.train=true", "eval.grad_norm=true", "engine=loop", "progress=none", "threads=1"]
-BASE += ["hydra.run.dir=run"]
+BASE = """rounds=0 clients.total=1 clients.per_round=1 model=logistic dtype=float64 engine=loop
+eval.train=true eval.grad_norm=true progress=none threads=1 hydra.run.dir=run"""
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -73,13 +65,9 @@ def measured(arrays: Arrays, mean: np.ndarray, std: np.ndarray) -> dict[str, flo
     share[np.arange(len(y)), y] -= 1
     of_weight = share.T @ ((x - mean) / std) / len(y)
     norm = np.sqrt((of_weight**2).sum() + (share.mean(0) ** 2).sum())
-    accuracy = float(np.mean(scores(x_test).argmax(1) == y_test))
-    return {
-        "train_loss": loss(x, y),
-        "test_loss": loss(x_test, y_test),
-        "test_accuracy": accuracy,
-        "grad_norm": float(norm),
-    }
+    right = np.mean(scores(x_test).argmax(1) == y_test)
+    losses = {"train_loss": loss(x, y), "test_loss": loss(x_test, y_test)}
+    return losses | {"test_accuracy": float(right), "grad_norm": float(norm)}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +80,7 @@ def measured(arrays: Arrays, mean: np.ndarray, std: np.ndarray) -> dict[str, flo
     ],
 )
 def test_row_0_is_what_numpy_finds(words: list[str], labels: list[int] | None, normalised: str) -> None:
-    assert main([*BASE, *words]) == 0
+    assert main([*BASE.split(), *words]) == 0
     arrays = split() if labels is None else of_classes(labels)
     mean, std = np.zeros(()), np.ones(())
     if normalised == "channel":  # of the training set alone
@@ -105,11 +93,10 @@ def test_row_0_is_what_numpy_finds(words: list[str], labels: list[int] | None, n
 
 
 def test_a_part_of_the_data_is_measured_on_that_part() -> None:
-    assert main([*BASE, "dataset.train_samples=200", "dataset.test_samples=90", "seed=5"]) == 0
+    assert main([*BASE.split(), "dataset.train_samples=200", "dataset.test_samples=90", "seed=5"]) == 0
     x, y, x_test, y_test = split()
-    kept, tested = (
-        np.sort(np.random.default_rng(0).permutation(n)[:k]) for n, k in ((len(y), 200), (len(y_test), 90))
-    )
+    sizes = ((len(y), 200), (len(y_test), 90))
+    kept, tested = (np.sort(np.random.default_rng(0).permutation(n)[:k]) for n, k in sizes)
     arrays = x[kept], y[kept], x_test[tested], y_test[tested]
     row = metrics(Path("run"))[0]
     for name, value in measured(arrays, x[kept].mean(), x[kept].std()).items():
@@ -120,7 +107,7 @@ def test_a_part_of_the_data_is_measured_on_that_part() -> None:
 def test_pooled_data_are_divided_client_by_client(pool: str, training: int) -> None:
     """17 clients of 90 samples and 3 of 89: floor of a fifth is 18 or 17, of three quarters 67 or 66."""
     words = ["clients.total=20", "partition=iid", "algorithm.weighting=samples", f"dataset.pool={pool}"]
-    assert main([word for word in BASE if word != "clients.total=1"] + words) == 0
+    assert main([word for word in BASE.split() if word != "clients.total=1"] + words) == 0
     client = np.load("run/partition.npz")["client"]
     assert len(client) == training
     expected = {"0.8": [18] * 17 + [17] * 3, "0.25": [67] * 17 + [66] * 3}[pool]

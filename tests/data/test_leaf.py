@@ -31,10 +31,7 @@ def write(directory: Path, parts: dict[str, dict[str, tuple[Any, Any]]]) -> Path
     for part, users in parts.items():
         (directory / part).mkdir(parents=True, exist_ok=True)
         for number, (user, (x, y)) in enumerate(users.items()):
-            data = {
-                "x": np.asarray(x, object).tolist() if isinstance(x, list) else x.tolist(),
-                "y": list(map(_plain, y)),
-            }
+            data = {"x": x if isinstance(x, list) else x.tolist(), "y": list(map(_plain, y))}
             content = {"users": [user], "num_samples": [len(y)], "user_data": {user: data}}
             (directory / part / f"all_data_{number}.json").write_text(json.dumps(content))
     return directory
@@ -46,7 +43,7 @@ def _plain(value: Any) -> Any:
 
 def texts() -> dict[str, dict[str, tuple[Any, Any]]]:
     users = {
-        user: ([line[:-1] for line in lines], [line[-1] for line in lines]) for user, lines in PLAY.items()
+        who: ([said[:-1] for said in lines], [said[-1] for said in lines]) for who, lines in PLAY.items()
     }
     return {"train": users, "test": users}
 
@@ -139,10 +136,7 @@ ONE = {"x": [[0.5, 1.0]], "y": [1]}
         ([file(["a"], {"a": ONE, "b": ONE})], "must name each user in `user_data` once"),
         ([file(["a", "b"], {"a": ONE})], "must name each user in `user_data` once"),
         ([file(["a"], {"a": ONE}), file(["a"], {"a": ONE})], "no file's twice"),
-        (
-            [file(["a", "b"], {"a": ONE, "b": {"x": [[1.0]], "y": [0]}})],
-            "must have the same number of values",
-        ),
+        ([file(["a", "b"], {"a": ONE, "b": {"x": [[1.0]], "y": [0]}})], "must have the same number"),
     ],
 )
 def test_files_that_are_not_leafs(contents: list[str], why: str, tmp_path: Path) -> None:

@@ -50,8 +50,7 @@ def refused(file: Path, **keys: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("stored", "kept"),
-    [(np.float16, torch.float32), (">f4", torch.float32), (np.float64, torch.float64)],
+    ("stored", "kept"), [(np.float16, torch.float32), (">f4", torch.float32), (np.float64, torch.float64)]
 )
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype, save: Any) -> None:
@@ -168,9 +167,7 @@ def test_a_header_that_does_not_fit_the_file(tmp_path: Path, shape: tuple[int, .
     assert refused(lying(tmp_path / "bad.npz", shape, save)).startswith("x_train cannot be read (")
 
 
-def test_arrays_beyond_the_memory_are_refused_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.npz")
     monkeypatch.setattr("os.sysconf", lambda name: 100 if name == "SC_PHYS_PAGES" else 2)
     assert re.fullmatch(r"needs \d{3} bytes of memory, this machine has 200", refused(path))
@@ -212,9 +209,7 @@ def test_features_are_no_images(key: str, value: str, only: str, tmp_path: Path)
         hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=6),
     ),
 )
-def test_any_arrays_load_or_are_refused(
-    tmp_path_factory: pytest.TempPathFactory, x: np.ndarray, y: np.ndarray
-) -> None:
+def test_any_arrays_load_or_are_refused(tmp_path_factory: Any, x: np.ndarray, y: np.ndarray) -> None:
     path = tmp_path_factory.getbasetemp() / "any.npz"
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
     with contextlib.suppress(DataError):
@@ -224,9 +219,7 @@ def test_any_arrays_load_or_are_refused(
 
 
 def test_a_damaged_file_says_so_in_a_short_printable_line(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "f.npz", x_train=np.random.default_rng(0).random((8, 30)), x_test=np.zeros((4, 30))
-    )
+    file = write(tmp_path / "f.npz", x_train=RNG.random((8, 30)), x_test=np.zeros((4, 30)))
     whole, rng = file.read_bytes(), np.random.default_rng(1)
     lines = []
     for _ in range(300):
@@ -255,9 +248,7 @@ CALLED = {
 
 @pytest.mark.parametrize("names", [("client", "client_test"), ("user", "user_test")])
 @pytest.mark.parametrize("kind", CALLED)
-def test_clients_may_be_anything_that_tells_them_apart(
-    names: tuple[str, str], kind: str, tmp_path: Path
-) -> None:
+def test_clients_may_be_called_anything(names: tuple[str, str], kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     train, test = rng.permutation(np.repeat([5, 70, -2, 33], 10)), np.array([70, 33, 33, 999])
     arrays = {"x_train": rng.random((40, 3)), "y_train": np.arange(40) % 2}
@@ -290,9 +281,7 @@ def test_clients_may_be_anything_that_tells_them_apart(
         ([0, 2, 5, 0, 2, 5, 0, 0], "no training sample has the label 1, 3, 4 of 0 .. 5"),
     ],
 )
-def test_labels_that_leave_a_class_empty_are_said_once(
-    y: list[int], note: str | None, tmp_path: Path
-) -> None:
+def test_labels_that_leave_a_class_empty_are_said(y: list[int], note: str | None, tmp_path: Path) -> None:
     assert read(write(tmp_path / "f.npz", y_train=np.array(y), y_test=np.array(y[:4]))).note == note
     many = np.array([0, 2, 900, 0, 2, 5, 0, 0])
     assert len(str(read(write(tmp_path / "f.npz", y_train=many, y_test=many[:4])).note)) < 120

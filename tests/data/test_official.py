@@ -37,12 +37,8 @@ def idx(array: np.ndarray) -> bytes:
 def small_mnist() -> dict[str, bytes]:
     """Four tiny IDX files, by part."""
     rng = np.random.default_rng(0)
-    arrays = (
-        rng.integers(0, 256, (30, 28, 28)),
-        np.arange(30) % 10,
-        rng.integers(0, 256, (10, 28, 28)),
-        np.arange(10),
-    )
+    images = (rng.integers(0, 256, (n, 28, 28)) for n in (30, 10))
+    arrays = (next(images), np.arange(30) % 10, next(images), np.arange(10))
     return {part: idx(array) for part, array in zip(PARTS, arrays, strict=True)}
 
 
@@ -142,9 +138,7 @@ def test_a_download_is_silent_and_made_once(
     assert [path.name for path in tmp_path.iterdir()] == ["MNIST"]
 
 
-def test_who_comes_while_files_are_unpacked_waits_for_all_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_while_files_are_unpacked_waits_for_all_of_them(tmp_path: Path) -> None:
     """The lock is there as long as somebody downloads: what exists may be half of what it becomes."""
     place(tmp_path)
     file = tmp_path / "MNIST/raw/train-labels-idx1-ubyte"
@@ -173,11 +167,7 @@ IMAGES, LABELS = "train-images-idx3", "train-labels-idx1"
         (LABELS, small_mnist()[LABELS] + b"\0", "is damaged: its 39 bytes are no whole IDX file"),
         (LABELS, idx(np.arange(29) % 10), "y_train is int64 of shape (29,); (30,), one label per sample, is"),
         ("t10k-images-idx3", idx(np.zeros((10, 28, 27))), "x_test (uint8 (1, 28, 27)) must have one shape"),
-        (
-            LABELS,
-            small_mnist()[LABELS][:-1] + b"M",
-            "y_train holds the label 77, but mnist has 10 classes, 0",
-        ),
+        (LABELS, small_mnist()[LABELS][:-1] + b"M", "y_train holds the label 77, but mnist has 10 classes"),
     ],
 )
 def test_every_damaged_file_is_named_and_kept(tmp_path: Path, part: str, content: bytes, line: str) -> None:
@@ -197,9 +187,7 @@ def test_cifar_with_a_wrong_checksum_is_not_unpickled(tmp_path: Path) -> None:
     folder.mkdir()
     for name in ("meta", "train", "test"):
         (folder / name).write_bytes(b"cos\nsystem\n(S'touch executed'\ntR.")
-    with pytest.raises(
-        DataError, match=rf"^{re.escape(str(folder))} is damaged: torchvision says .*corrupted"
-    ):
+    with pytest.raises(DataError, match=rf"^{re.escape(str(folder))} is damaged: torchvision says .*corrupt"):
         get("cifar100", tmp_path)
 
 
@@ -262,9 +250,7 @@ def test_emnist_letters_start_at_zero(tmp_path: Path) -> None:
     assert data.y_train.tolist() == list(range(26))
     assert data.y_test.tolist() == [25, 0]
     (raw / "emnist-letters-test-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1])))
-    with pytest.raises(
-        DataError, match=r"raw: y_test holds the label -1, but emnist has 26 classes, 0 \.\. 25"
-    ):
+    with pytest.raises(DataError, match=r"raw: y_test holds the label -1, but emnist has 26 classes"):
         get("emnist", tmp_path, split="letters")
 
 

@@ -61,10 +61,9 @@ def plain_reviews(seed: int, user: int, length: int, skew: float) -> tuple[np.nd
 
 @pytest.mark.parametrize(("user", "length", "skew"), [(0, 40, 0.0), (1, 40, 1.0), (2, 10, 2.0), (3, 7, 0.5)])
 def test_reviews_are_made_word_by_word_as_documented(user: int, length: int, skew: float) -> None:
-    for ours, plain in zip(
-        user_reviews(5, user, length, skew), plain_reviews(5, user, length, skew), strict=True
-    ):
-        np.testing.assert_array_equal(ours, plain)
+    made, plain = (draw(5, user, length, skew) for draw in (user_reviews, plain_reviews))
+    for ours, theirs in zip(made, plain, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 # ---- a user's own data set -----------------------------------------------------------------------------
@@ -82,10 +81,7 @@ def gauges(root: Path, clients: int, noise: float = 0.1) -> Any:
     [
         ({"name": "gauge"}, "dataset=gauge: must be one of cifar10, .*did you mean 'gauges'"),
         ({"name": "gauges", "nois": 1}, "dataset.nois=1: no such key; dataset=gauges has noise"),
-        (
-            {"name": "gauges", "noise": "loud"},
-            "dataset=gauges: its function failed: UFuncTypeError|_UFunc",
-        ),
+        ({"name": "gauges", "noise": "loud"}, "dataset=gauges: its function failed: UFuncTypeError|_UFunc"),
     ],
 )
 def test_what_is_wrong_with_a_users_data_set_is_one_line(values: dict[str, Any], said: str) -> None:

@@ -53,10 +53,8 @@ def given(train: Path, test: Path | None, **keys: Any) -> dict[str, Any]:
 def table(train: Path, test: Path | None = None, **keys: Any) -> list[str]:
     """They as words of the command line."""
     chosen = given(train, test, **keys).items()
-    return [
-        "dataset=table",
-        *(f"dataset.{k}={v if k.endswith('path') else json.dumps(v)}" for k, v in chosen),
-    ]
+    words = (f"dataset.{key}={v if key.endswith('path') else json.dumps(v)}" for key, v in chosen)
+    return ["dataset=table", *words]
 
 
 def read(train: Path, test: Path | None = None, **keys: Any) -> Dataset:
@@ -134,16 +132,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a number is 1,5": (
         column("a", [f"{n},5" for n in range(N)]),
         {},
-        "the column a holds '0,5', which is no plain number",
+        "the column a holds '0,5', which is no plain",
     ),
     "a number is infinite": (at("a", 7, "inf"), {}, "has a NaN or an infinity"),
     "one column": (FRAME[["y"]], {"user": None}, "has only the column y"),
     "no rows": (FRAME[:0], {}, "has no rows"),
-    "a price as target": (
-        column("y", np.arange(N) * 1.25),
-        {},
-        "dataset.task=null: say classification or regression",
-    ),
+    "a price as target": (column("y", np.arange(N) * 1.25), {}, "dataset.task=null: say classification"),
     "ages as target": (column("y", 20 + np.arange(N) % 30), {}, "holds 30 different numbers, such as 49"),
     "a number for each row": (column("y", np.arange(N)), {}, "dataset.task=null: say classification"),
     "-1 among the labels": (column("y", np.arange(N) % 4 - 1), {}, "dataset.task=null: say classification"),

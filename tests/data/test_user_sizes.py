@@ -110,9 +110,7 @@ def test_divided_data_keep_samples_labels_and_clients_together() -> None:
     drawn = held_out(whole, 0.2, host_generator(3, Stream.PARTITION, 1))  # an address of its own
     assert data.x_train[:, 0].tolist() == drawn[0].tolist()
     assert data.x_test[:, 0].tolist() == drawn[1].tolist()
-    own = divide(
-        pooled(numbered(700, 300)), Iid(seed=3), 0.2, 10, seed=8
-    )  # partition.seed replaces the run's
+    own = divide(pooled(numbered(700, 300)), Iid(seed=3), 0.2, 10, seed=8)  # replaces the run's
     assert torch.equal(own.x_train, data.x_train)
     assert data.note is not None
     assert "0 samples belong to no client" in data.note

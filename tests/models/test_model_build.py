@@ -60,9 +60,7 @@ COUNTS: list[tuple[dict[str, Any], Any, int, int]] = [
 
 @pytest.mark.parametrize(("config", "shape", "classes", "expected"), COUNTS)
 def test_parameter_counts(config: dict[str, Any], shape: Any, classes: int, expected: int) -> None:
-    made = build(
-        config, shape, classes, 0, **({"vocabulary": 90, "positions": True} if shape == TEXT else {})
-    )
+    made = build(config, shape, classes, 0, **(LABELLED if shape == TEXT else {}))
     assert count_parameters(made) == expected
     kinds = {type(layer) for layer in made.modules()}
     assert not kinds & {nn.BatchNorm2d, nn.Dropout}  # of which every engine could not run one reproducibly

@@ -24,8 +24,7 @@ def test_a_convolution_lies_by_channel_where_it_is_compiled(
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert layer(x).is_contiguous(memory_format=torch.channels_last) == (channels == 1)
     weight = torch.arange(layer(x).numel()).view_as(layer(x)).sin()
-    ours, books = (
-        torch.autograd.grad((net(x) * weight).sum(), list(net.parameters())) for net in (layer, plain)
-    )
+    nets = layer, plain
+    ours, theirs = (torch.autograd.grad((net(x) * weight).sum(), [*net.parameters()]) for net in nets)
     torch.testing.assert_close(layer(x), plain(x), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(ours, books, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

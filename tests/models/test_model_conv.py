@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from option_helpers import build
+from torch import nn
 from torch.nn import functional
 
 from fedbench.models.feedforward import PRESETS
+from fedbench.models.layers import Dropout
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -45,12 +47,8 @@ def test_presets_compute_what_the_papers_networks_do(preset: str) -> None:
         elif word[0] == "f":
             out = out.flatten(1) @ next(weights).T + next(weights)
     torch.testing.assert_close(model(x).detach(), out, rtol=1e-10, atol=1e-12)
-    kinds = {"Dropout": "d", "Linear": "f"}
-    there = [
-        f"{kinds[layer._get_name()]}{getattr(layer, 'p', '')}"
-        for layer in model
-        if layer._get_name() in kinds
-    ]
+    kinds = {Dropout: "d", nn.Linear: "f"}
+    there = [f"{kinds[type(layer)]}{getattr(layer, 'p', '')}" for layer in model if type(layer) in kinds]
     assert there == [word for word in words if word[0] in "df"]
 
 

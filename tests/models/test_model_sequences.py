@@ -60,9 +60,8 @@ def test_the_transformer_is_numpys() -> None:
     tokens = np.array([0, 3, 0, 2, 6, 1])
     x = p["embedding.weight"][tokens] + p["position"]
     for layer in range(2):
-        own = {
-            k.removeprefix(f"blocks.{layer}."): v for k, v in p.items() if k.startswith(f"blocks.{layer}.")
-        }
+        prefix = f"blocks.{layer}."
+        own = {key.removeprefix(prefix): value for key, value in p.items() if key.startswith(prefix)}
         inner = normed(x, own["norm1.weight"], own["norm1.bias"])
         q, k, v = np.split(inner @ own["projections.weight"].T + own["projections.bias"], 3, axis=1)
         mixed = np.zeros_like(x)
@@ -74,9 +73,8 @@ def test_the_transformer_is_numpys() -> None:
                 share = np.exp(scores) / np.exp(scores).sum()
                 mixed[t, part] = sum(w * v[s, part] for w, s in zip(share, seen, strict=True))
         x = x + mixed @ own["merge.weight"].T + own["merge.bias"]
-        inner = (
-            normed(x, own["norm2.weight"], own["norm2.bias"]) @ own["expand.weight"].T + own["expand.bias"]
-        )
+        inner = normed(x, own["norm2.weight"], own["norm2.bias"])
+        inner = inner @ own["expand.weight"].T + own["expand.bias"]
         erf = torch.erf(torch.from_numpy(inner / 2**0.5)).numpy()
         x = x + (inner * (1 + erf) / 2) @ own["contract.weight"].T + own["contract.bias"]
     out = normed(x, p["norm.weight"], p["norm.bias"]) @ p["head.weight"].T + p["head.bias"]
@@ -141,9 +139,7 @@ def test_what_does_not_fit_is_one_line(counting: Path) -> None:
 
     tokens = np.ones((4, 3), dtype=np.int64)
     for y in (tokens[:, :2], tokens[:, 0]):
-        with pytest.raises(
-            DataError, match=r"y_train is int64 of .*; \(4, 3\), one label per token, is expected"
-        ):
+        with pytest.raises(DataError, match=r"y_train is int64 of .*; \(4, 3\), one label per token, is"):
             from_arrays("own", tokens, y, tokens, y, task="sequence", vocabulary=5)
     with pytest.raises(DataError, match="a label for each token needs a vocabulary, and there is none"):
         Dataset("own", *(torch.ones(4, 3, dtype=torch.int64) for _ in range(4)), classes=5, task="sequence")

@@ -68,9 +68,8 @@ def test_vmap_equals_a_loop(config: dict, shape: tuple[int, ...]) -> None:
     params, buffers, x, y = stacked(model, shape)
     together = vmap(lambda *args: gradient(model, *args))(params, buffers, x, y)
     for i in range(CLIENTS):
-        alone = gradient(
-            model, {k: v[i] for k, v in params.items()}, {k: v[i] for k, v in buffers.items()}, x[i], y[i]
-        )
+        own = ({name: value[i] for name, value in state.items()} for state in (params, buffers))
+        alone = gradient(model, *own, x[i], y[i])
         for part, reference in zip(together, alone, strict=True):
             assert part.keys() == reference.keys()
             for name, value in reference.items():

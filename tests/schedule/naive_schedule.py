@@ -49,6 +49,7 @@ class Naive:
         self.updates: list[list[int]] = []
         self.times: list[float] = []
         self.in_flight_at: list[int] = []
+        self.parked_at: list[int] = []
         self.buffer: list[int] = []
         self.now, self.m, self.parked, self.pending = self.number(0.0), 0, 0, []
 
@@ -158,6 +159,7 @@ class Naive:
                     self.updates.append(self.buffer)
                     self.times.append(self.now)
                     self.in_flight_at.append(len(self.live()))
+                    self.parked_at.append(self.parked)
                     self.buffer = []
                     if len(self.updates) == self.T:
                         return self

@@ -1,4 +1,5 @@
-"""Who takes part in a round, and how much of its work each job does; drawn again here from the addresses."""
+"""Synchronous rounds: who takes part, how much of its work each job does, drawn again from the addresses,
+and how long a round takes."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from naive_schedule import config, draw
+from option_helpers import durations
 
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.runs.traces import build_trace, checked
+from fedbench.runs.traces import build_trace, checked, survey_offset
 from fedbench.schedule import Trace, cumulative_passes, cumulative_steps, summary
 
 N, S, T, SEED = 9, 3, 60, 5
@@ -168,21 +170,39 @@ def test_a_straggler_does_no_more_than_its_epochs() -> None:
     assert trace.work.tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"participation": {"name": "cyclic", "groups": 4}}, "^participation.groups=4: must be at most 3"),
-        (
-            {"participation": {"name": "bernoulli"}, "schedule": {"name": "async"}},
-            "^participation=bernoulli: is for synchronous rounds only",
-        ),
-        (
-            {"participation": {"name": "uniform", "stragglers": 0.5}, "schedule": {"name": "async"}},
-            "^participation.stragglers=0.5: must be 0 under schedule=async",
-        ),
-        ({"participation": {"name": "uniform", "stragglers": 1.5}}, "^participation.stragglers=1.5: "),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_line(change: dict[str, dict[str, object]], line: str) -> None:
-    with pytest.raises(ConfigError, match=line):
-        checked(config(T, N, S, SEED).but(**change))
+@pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (7, 3), (7, 7), (600, 5)])
+@pytest.mark.parametrize("refill", ["immediate", "at_aggregation"])
+def test_equal_durations_give_the_synchronous_cohorts(clients: int, per_round: int, refill: str) -> None:
+    """The event simulation with M_c = S makes the same trace."""
+    delay = {"name": "constant", "c": 0.3}
+    sync = build_trace(config(40, clients, per_round, 9, delay))
+    keys = {"concurrency": per_round, "refill": refill}
+    event = build_trace(config(40, clients, per_round, 9, delay, **keys))
+    for name, value in vars(sync).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, getattr(event, name), err_msg=name)
+    assert sync.concurrency == event.concurrency == per_round
+    assert not sync.starved
+
+
+def test_a_round_takes_as_long_as_its_slowest_job() -> None:
+    delay = {"name": "lognormal", "mu": 0.0, "sigma": 1.0}
+    cfg = config(50, 12, 4, 2, delay)
+    trace = build_trace(cfg)
+    now, seen = 0.0, [0] * 12
+    for t in range(50):
+        took = []
+        for j in trace.applied(t):
+            client = int(trace.client[j])
+            assert trace.n[j] == seen[client]
+            took.append(durations(cfg, np.array([client]), np.array([seen[client]]))[0])
+            assert trace.dispatch_time[j] == now
+            assert trace.finish_time[j] == now + took[-1]
+            seen[client] += 1
+        now += max(took)
+        assert trace.update_time[t] == now
+
+
+def test_without_delays_a_round_takes_one() -> None:
+    assert build_trace(config(7, 5, 2)).update_time.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert survey_offset(config(7, 5, 2)) == 1.0

@@ -11,22 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_files import metrics, model
+from run_files import metrics, model, runs
 
-from fedbench.api import compose_config
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.runs.run import Run
 
-BASE = [
-    "model=logistic",
-    "algorithm.lr=0.01",
-    "clients.total=8",
-    "clients.per_round=3",
-    "rounds=12",
-    "seed=3",
-]
-BASE += ["partition=dirichlet", "dataset.train_samples=300", "local.batch_size=16", "eval.every=100"]
-BASE += ["trace=true", "threads=1", "progress=none", "engine=vmap"]
+compute = runs(
+    "model=logistic algorithm.lr=0.01 clients.total=8 clients.per_round=3 rounds=12 seed=3 partition=dirichlet "
+    "dataset.train_samples=300 local.batch_size=16 eval.every=100 trace=true threads=1 progress=none engine=vmap"
+)
 STOPS = ["schedule.tau_cut=0", "schedule.interrupt=true", "clients.per_round=1"]
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
 SLOW = "participation.stragglers=0.5"
@@ -50,8 +42,7 @@ def word(words: list[str], key: str, default: Any) -> Any:
 
 @pytest.mark.parametrize("words", CASES, ids="+".join)
 def test_what_a_run_spends(words: list[str], tmp_path: Path) -> None:
-    run = Run(compose_config([*BASE, *words]))
-    run.go(tmp_path)
+    compute(tmp_path, *words)
     jobs = list(csv.DictReader((tmp_path / "jobs.csv").open()))
     stored = np.load(tmp_path / "partition.npz")
     held = stored["validation"] if "validation" in stored else np.zeros(300, dtype=bool)
