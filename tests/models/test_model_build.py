@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from option_helpers import build
+from run_files import runs
 from torch import nn
 
-from fedbench.api import compose_config
 from fedbench.errors import ConfigError
 from fedbench.fields import Choice
 from fedbench.models import count_parameters, names, register_model, size
-from fedbench.runs.run import Run
 
 MNIST, CIFAR, TEXT = (1, 28, 28), (3, 32, 32), (80,)
 LABELLED = {"vocabulary": 90, "positions": True}
@@ -139,25 +138,11 @@ def test_layers_that_cannot_run_here_are_refused(layer: nn.Module) -> None:
         build({"name": "unsuitable"}, (3,), 4, 0)
 
 
-def test_a_regnet_is_torchvisions(tmp_path: Path) -> None:
-    """It reads numbers of tensors as it is built, so its size is not known before."""
-    from torchvision import models as theirs
-
-    arch = "regnet_y_400mf"
-
-    model = build({"name": "torchvision", "arch": arch, "init": "default"}, (3, 32, 32), 10, 0)
-    plain = getattr(theirs, arch)(num_classes=10)
-    assert count_parameters(model) == sum(p.numel() for p in plain.parameters())
-    assert size(Choice("torchvision", {"arch": arch}), (3, 32, 32), 10) is None
-    plain.load_state_dict(model.state_dict())
-    x = torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(model.eval()(x), plain.eval()(x))
-    rng, images = np.random.default_rng(0), {}
-    for part, n in (("train", 16), ("test", 4)):
-        images[f"x_{part}"] = rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8)
-        images[f"y_{part}"] = np.arange(n) % 2
-    np.savez(tmp_path / "a.npz", **images)
-    words = ["dataset=npz", f"dataset.path={tmp_path / 'a.npz'}", "model=torchvision", f"model.arch={arch}"]
-    words += ["clients.total=1", "clients.per_round=1", "rounds=1", "local.steps=1", "local.batch_size=16"]
-    run = Run(compose_config([*words, "algorithm.lr=1e-6", "threads=1", "progress=none"]))
-    assert run.go(tmp_path / "run")["status"] == "completed"
+def test_the_size_of_a_regnet_is_not_known_before(tmp_path: Path) -> None:
+    """It reads numbers of tensors as it is built."""
+    assert size(Choice("torchvision", {"arch": "regnet_y_400mf"}), CIFAR, 10) is None
+    x, y = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8), np.arange(16) % 2
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    compute = runs("dataset=npz model=torchvision clients.total=1 clients.per_round=1 rounds=1 progress=none")
+    words = [f"dataset.path={tmp_path / 'a.npz'}", "model.arch=regnet_y_400mf", "local.steps=1", "threads=1"]
+    compute(tmp_path / "run", *words, "local.batch_size=16")

@@ -1,4 +1,5 @@
-"""Addressed dropout, masked batch norm, and finding them by type."""
+"""Addressed dropout, masked batch norm, finding them by type; group norm, convolutions and max pools against
+torch's."""
 
 from __future__ import annotations
 
@@ -9,9 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from option_helpers import build
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
+from torch.nn.functional import max_pool2d
 
-from fedbench.models.layers import BatchNorm2d, Dropout, GroupNorm, norm_parameters
+from fedbench.models import layers
+from fedbench.models.layers import (
+    BatchNorm2d,
+    Convolution,
+    Dropout,
+    GroupNorm,
+    MaxPool2x2,
+    by_halves,
+    by_quarters,
+    norm_parameters,
+)
 from fedbench.rng import threefry2x32
 
 KEY = torch.tensor([123, 456])
@@ -36,12 +48,6 @@ def test_dropout_is_the_identity_in_eval_mode_and_without_p() -> None:
     assert not Dropout(0.5).state_dict()
     with pytest.raises(ValueError, match="p=1"):
         Dropout(1)
-
-
-def test_dropout_under_vmap_equals_a_loop() -> None:
-    x, keys = torch.rand(3, 4, 5), torch.tensor([[1, 2], [3, 4], [1, 2]])
-    together = vmap(lambda x, key: drop(x, 0.4, key))(x, keys)
-    assert torch.equal(together, torch.stack([drop(a, 0.4, k) for a, k in zip(x, keys, strict=True)]))
 
 
 def norm_pair(channels: int) -> tuple[BatchNorm2d, nn.BatchNorm2d]:
@@ -137,3 +143,83 @@ def test_group_norm_by_layer_norm_is_torchs(shape: tuple[int, ...]) -> None:
     for layer, out in ((ours, ours.by_layer_norm(x)), (theirs, theirs(x))):
         found.append([out, *torch.autograd.grad((out * weight).sum(), [x, layer.weight, layer.bias])])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_convolution_lies_by_channel_where_it_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, channels: int, padding: int
+) -> None:
+    """The same numbers as torch's; of one input channel the output's strides are those of channels_last."""
+    torch.manual_seed(0)
+    layer = Convolution(channels, 6, (5, 3), padding=padding).double()
+    plain = nn.Conv2d(channels, 6, (5, 3), padding=padding).double()
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(4, channels, 12, 12, dtype=torch.float64)
+    assert torch.equal(layer(x), plain(x))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert layer(x).is_contiguous(memory_format=torch.channels_last) == (channels == 1)
+    weight = torch.arange(layer(x).numel()).view_as(layer(x)).sin()
+    nets = layer, plain
+    ours, theirs = (torch.autograd.grad((net(x) * weight).sum(), [*net.parameters()]) for net in nets)
+    torch.testing.assert_close(layer(x), plain(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+# ---- max pools ------------------------------------------------------------------------------------------
+
+
+def all_forms(x: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Values and gradients: torch's, then by quarters and by halves."""
+    results = []
+    for function in (lambda x: max_pool2d(x, 2), by_quarters, by_halves):
+        at = x.clone().requires_grad_()
+        out = function(at)
+        weight = torch.arange(1.0, out.numel() + 1).view_as(out)
+        results.append((out, torch.autograd.grad((out * weight).sum(), at)[0]))
+    return results
+
+
+@pytest.mark.parametrize("size", [(4, 4), (5, 7), (2, 2), (3, 2)])
+@pytest.mark.parametrize("levels", [2, 3, 1000])  # with few levels most windows have equal entries
+def test_values_and_gradients_are_torchs(size: tuple[int, int], levels: int) -> None:
+    generator = torch.Generator().manual_seed(levels)
+    x = torch.randint(-levels, levels, (2, 3, *size), generator=generator).float()
+    (expected, wanted), *ours = all_forms(x)
+    for values, gradient in ours:
+        assert torch.equal(values, expected)
+        assert torch.equal(gradient, wanted)
+    with torch.no_grad():
+        assert torch.equal(MaxPool2x2()(x), expected)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    for place in range(4):
+        x = torch.zeros(1, 1, 2, 2)
+        x.view(-1)[place] = torch.nan
+        assert by_quarters(x).isnan().all()
+        assert by_halves(x).isnan().all()
+
+
+def test_a_compiler_sees_quarters_and_vmap_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(2, 3, 6, 6, requires_grad=True)
+    layer = MaxPool2x2()
+    assert "_Halves" in str(layer(x).grad_fn)
+    with monkeypatch.context() as only:
+        only.delattr(layers, "by_halves")
+        together = torch.func.vmap(layer)(x)
+    assert torch.equal(together, layer(x))
+    with torch.no_grad(), monkeypatch.context() as only:
+        only.delattr(layers.functional, "max_pool2d")
+        assert torch.equal(torch.func.vmap(layer)(x), together)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert "_Quarters" in str(layer(x).grad_fn)
+    torch.testing.assert_close(layer(x), nn.MaxPool2d(2)(x), rtol=0, atol=0)
+
+
+def test_under_vmap_it_is_a_loop_of_itself() -> None:
+    x = torch.randn(3, 2, 1, 5, 4)
+    together = torch.func.vmap(torch.func.grad(lambda x: by_quarters(x).square().sum()))(x)
+    for i in range(len(x)):
+        at = x[i].clone().requires_grad_()
+        assert torch.equal(together[i], torch.autograd.grad(max_pool2d(at, 2).square().sum(), at)[0])
