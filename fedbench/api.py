@@ -160,7 +160,7 @@ def plot(
 def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -> Config:
     """The checked configuration of one run `fedbench --config-dir DIR OVERRIDES...`. Leaves Hydra as it was.
     Raises UserError."""
-    with _composer(config_dir) as composer:
+    with composing(config_dir) as composer:
         return _one(composer, _words(overrides)).config
 
 
@@ -182,7 +182,7 @@ def run(
         config = checked(overrides)
         place = Path(RUNS, run_name(config))
     else:
-        with _composer(config_dir) as composer:
+        with composing(config_dir) as composer:
             composed = _one(composer, _words(overrides))
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
@@ -221,12 +221,11 @@ def sweep(
         words += ["hydra/launcher=processes", f"hydra.launcher.processes={processes}"]
     elif not any(word.startswith("hydra/launcher=") for word in words):
         words.append("hydra/launcher=basic")  # worker processes can break scripts and notebooks
-    with _composer(config_dir) as composer, _logging_kept():
+    with composing(config_dir) as composer, _logging_kept():
         asked = launch.Sweep(composer, composer.read(words))
         runs = asked.run()
-    if failed := launch.failures(runs):
-        counted = f"{len(failed)} of {len(runs)} runs failed"
-        log.warning("%s: %s (see %s)", counted, failed[0], asked.directory / "runs.csv")
+    if line := launch.failures(runs, asked.directory):
+        log.warning(line)
     return Sweep(asked.directory)
 
 
@@ -251,10 +250,6 @@ def _one(composer: Composer, words: Sequence[str]) -> Composed:
     if composed.sweeps:
         raise UsageError(f"{' '.join(words)}: is a sweep, which fedbench.sweep runs")
     return composed.one_run()
-
-
-def _composer(config_dir: Place | None) -> contextlib.AbstractContextManager[Composer]:
-    return composing(None if config_dir is None else str(config_dir))
 
 
 @contextlib.contextmanager

@@ -68,8 +68,8 @@ def _planned(directory: Path, kept: Path | None) -> str:
 
 def _free(directory: Path) -> Path:
     """The first directory for the run that holds no finished run. An unfinished run there is resumed."""
-    for number in itertools.count(1):
-        place = KEPT / (directory.resolve().name + (f"-{number}" if number > 1 else ""))
-        if (RunDirectory(place).summary or {}).get("status") not in FINISHED:
-            return place
-    raise AssertionError
+    place = KEPT / directory.resolve().name
+    further = (place.with_name(f"{place.name}-{number}") for number in itertools.count(2))
+    while (RunDirectory(place).summary or {}).get("status") in FINISHED:
+        place = next(further)
+    return place

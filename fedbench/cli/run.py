@@ -120,8 +120,8 @@ def _report(sweep: Sweep) -> Path:
     """Run a sweep, print how it ended, and return its directory. Raises RunError if runs failed."""
     directory, runs = sweep.directory, sweep.run()
     print(f"\n{closing_table(directory / RUNS_CSV)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
-    if failed := failures(runs):
-        raise RunError(f"{len(failed)} of {len(runs)} runs failed: {failed[0]} (see {directory / RUNS_CSV})")
+    if line := failures(runs, directory):
+        raise RunError(line)
     return directory
 
 

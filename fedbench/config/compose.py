@@ -7,6 +7,7 @@ Hydra composes and accepts any key. `read_config` then refuses, in one line, key
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,7 +50,7 @@ def compose(overrides: Sequence[str] = ()) -> Composed:
 
 
 @contextlib.contextmanager
-def composing(config_dir: str | None = None) -> Iterator[Composer]:
+def composing(config_dir: str | os.PathLike[str] | None = None) -> Iterator[Composer]:
     """Yield a composer; restore Hydra's global state afterwards."""
     before = GlobalHydra.instance().hydra
     try:
@@ -101,7 +102,10 @@ class Composer:
     """Composes overrides. A process has one composer at a time, because Hydra keeps global state."""
 
     def __init__(
-        self, config_name: str | None = None, config_path: str | None = None, config_dir: str | None = None
+        self,
+        config_name: str | None = None,
+        config_path: str | None = None,
+        config_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """The flags of the same names: the primary file, the directory that replaces conf/, and a directory
         that is searched before it. Raises UsageError."""

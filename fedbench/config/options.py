@@ -62,18 +62,15 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
             cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
             declared[group] = fields.plain(cls()) if cls else {}
         else:
-            content = read_file(_file(group, name)) if is_ours(group, name) else {}
+            file = conf_dir() / group / f"{name}.yaml"
+            content = read_file(file) if file.is_file() else {}
             declared[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
     return {**flat({key: value for key, value in declared.items() if value != {}}), **UNSAID, **USUAL}
 
 
 def is_ours(group: str, name: str) -> bool:
     """Whether fedbench has this option, so that all its keys are declared."""
-    return name in CLASSES[group] if group in CLASSES else _file(group, name).is_file()
-
-
-def _file(group: str, name: str) -> Path:
-    return conf_dir() / group / f"{name}.yaml"
+    return name in CLASSES[group] if group in CLASSES else (conf_dir() / group / f"{name}.yaml").is_file()
 
 
 def with_defaults(choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -179,15 +179,10 @@ def program(config: Config) -> str:
 
 def finished_line(found: Mapping[str, Any], directory: Path) -> str:
     """One line about a run that had finished before; `found` is its summary."""
-    accuracy, status = found.get("final_accuracy"), found.get("status")
-    last = "" if status == PAUSED else "final "
-    text = "diverged" if accuracy is None else f"{last}{found.get('metric', 'accuracy')} {accuracy:.4f}"
-    text = f"starved, {text}" if status == "starved" else text
+    how, text = "paused" if found["status"] == PAUSED else "finished", ending(found)
     if found.get("best_accuracy") is not None:
         text += f", best {found['best_accuracy']:.4f} at round {found.get('best_round')}"
-    how = "paused" if status == PAUSED else "finished"
-    rounds = found.get("rounds")
-    return f"{how} before: {text}, {rounds} rounds: {directory} (resume=false computes it again)"
+    return f"{how} before: {text}: {directory} (resume=false computes it again)"
 
 
 def ended_line(run: RunDirectory) -> str:

@@ -29,6 +29,7 @@ from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
 from fedbench.errors import ConfigError, UsageError, UserError
 from fedbench.files import one_line_os_errors
+from fedbench.runs.lists import RUNS_CSV
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps.job import RunJob, record_failure
 from fedbench.sweeps.launcher import Launcher
@@ -232,9 +233,11 @@ def _subdir(cfg: DictConfig, number: int) -> str:
     return str(cfg.hydra.sweep.subdir)
 
 
-def failures(runs: Sequence[RunRecord]) -> list[str]:
-    """The errors of the runs that failed."""
-    return [run.error or FAILED for run in runs if run.status == FAILED]
+def failures(runs: Sequence[RunRecord], directory: Path) -> str | None:
+    """A line about the runs of a sweep that failed; None if none has."""
+    errors = [run.error or FAILED for run in runs if run.status == FAILED]
+    count = f"{len(errors)} of {len(runs)} runs failed"
+    return f"{count}: {errors[0]} (see {directory / RUNS_CSV})" if errors else None
 
 
 def _refuse_equal(grids: Sequence[Grid]) -> None:

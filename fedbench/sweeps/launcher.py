@@ -55,7 +55,7 @@ class Launcher:
         again = [job for job in joined if job in died or _too_large(RunDirectory(runs[job].place))]
         if again:
             log.warning("%d runs begin again, each by itself", len(again))
-            alone = [groups_of.alone(job) for job in again]
+            alone = [groups_of.Group((job,), (0,), 1) for job in again]
             self._compute(replace(work, groups=alone), slots[: len(alone)])
 
     def starts_processes(self, runs: int) -> bool:

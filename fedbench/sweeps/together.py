@@ -132,11 +132,6 @@ class Group:
         return Group(tuple(job for job, _ in left), tuple(seat for _, seat in left), self.seats)
 
 
-def alone(job: int) -> Group:
-    """A job by itself."""
-    return Group((job,), (0,), 1)
-
-
 def sizes(kinds: Sequence[Kind | None], together: str | int, processes: int, devices: int) -> dict[str, int]:
     """How many groups the jobs of each kind make: enough for them to fit, and for all processes to have their
     share of the jobs, with a group more where that helps. `devices`: devices that the processes share; 0: a

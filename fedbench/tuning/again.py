@@ -16,7 +16,8 @@ from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
 from fedbench.sweeps.plan import preview
 from fedbench.tuning.search import TuningRuns
-from fedbench.tuning.tune import Tuned, final_row, write_table
+from fedbench.tuning.selection import result_row
+from fedbench.tuning.tune import Tuned, write_table
 
 _LONGEST = 100  # letters of a directory's name
 
@@ -33,10 +34,10 @@ def again(directory: Path, overrides: Sequence[str]) -> Tuned:
     in `final-...`. Raises UserError; a run that fails does not stop the others."""
     sweeps, place, grids, said = _read(directory, overrides)
     runs = sweeps.run(place, grids)
-    rows = [final_row(named, grid, runs, said["metric"])
-            for named, grid in zip(said["tasks"], grids, strict=True)]  # fmt: skip
-    write_table(place / "results.csv", pd.DataFrame(rows))
-    return Tuned(place, sweeps.failures, pd.DataFrame(rows))
+    of_tasks = zip(said["tasks"], grids, strict=True)
+    results = pd.DataFrame([result_row(named, grid, runs, said["metric"]) for named, grid in of_tasks])
+    write_table(place / "results.csv", results)
+    return Tuned(place, sweeps.failures, results)
 
 
 def _read(

@@ -37,11 +37,11 @@ def usual_values(method: str, searchpath: Sequence[Path]) -> dict[str, list[Valu
     return {f"{_GROUP}.{key}": list(values) for key, values in content.items()}
 
 
-def smaller(grid: Grid, defaults: Mapping[str, Value], most: int = SMALL) -> dict[str, list[Value]]:
-    """A grid of at most `most` points: the value farthest from its default goes, of the key that has most
+def smaller(grid: Grid, defaults: Mapping[str, Value]) -> dict[str, list[Value]]:
+    """A grid of at most SMALL points: the value farthest from its default goes, of the key that has most
     values, until few enough are left. Of equals, the last one goes."""
     left = {key: list(values) for key, values in grid.items()}
-    while math.prod(map(len, left.values())) > most:
+    while math.prod(map(len, left.values())) > SMALL:
         key = max(reversed(left), key=lambda name: len(left[name]))
         default = defaults.get(key.removeprefix(f"{_GROUP}."))
         centre = default if _is_number(default) else left[key][len(left[key]) // 2]

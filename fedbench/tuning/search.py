@@ -15,7 +15,7 @@ import numpy as np
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError
-from fedbench.sweeps.launch import asked
+from fedbench.sweeps.launch import asked, failures
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.methods import distance
@@ -72,10 +72,10 @@ def single(points: Iterable[Point]) -> list[Grid]:
     return [{key: [value] for key, value in point.items()} for point in points]
 
 
-def draws(space: Space, count: int, seed: int = 0) -> list[Point]:
+def draws(space: Space, count: int) -> list[Point]:
     """`count` random points of a space with a fixed seed, uniform on the scale of each range. Points of a
     grid are distinct; if it has no more than `count`, all of them are returned."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     if is_grid(space):
         sizes = [len(values) for values in space.values()]
         picks = rng.permutation(math.prod(sizes))[:count]
@@ -146,7 +146,7 @@ class Optuna:
     """Optuna's tree-structured Parzen estimator with a fixed seed, so a repeated search asks for the same
     points. Works with Optuna 2.10 and later."""
 
-    def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
+    def __init__(self, space: Space, trials: int) -> None:
         """`trials`: points in total. Raises UsageError if Optuna is not installed."""
         try:
             optuna: Any = importlib.import_module("optuna")
@@ -158,7 +158,7 @@ class Optuna:
         self.space, self.left, self._failed = space, trials, optuna.trial.TrialState.FAIL
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about experimental settings
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            sampler = optuna.samplers.TPESampler(seed=0, constant_liar=True)
         self._study: Any = optuna.create_study(direction="maximize", sampler=sampler)
         self._open: list[tuple[Any, Point]] = []
 
@@ -258,10 +258,8 @@ class TuningRuns:
         """Run the missing runs of a stage in `place`; return all its results."""
         with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
             results = sweep.run()
-        failed = [result for result in results if result.status == "failed"]
-        if failed:
-            count = f"{len(failed)} of {len(results)} runs failed"
-            self.failures.append(f"{place.name}: {count}: {failed[0].error} (see {place / 'runs.csv'})")
+        if line := failures(results, place):
+            self.failures.append(f"{place.name}: {line}")
         return results
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from fedbench.config.grouping import in_order, plain, split
-from fedbench.config.overrides import Value
+from fedbench.config.overrides import Grid, Value
 from fedbench.runs.metrics import sign
 from fedbench.sweeps.records import RunRecord
 
@@ -172,20 +172,24 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
 
 def result_row(
     named: Mapping[str, Value],
-    winner: Mapping[str, Value],
-    final: Trial,
+    grid: Grid,
+    runs: Iterable[RunRecord],
     metric: str | None,
     search: Selection | None = None,
 ) -> dict[str, Value]:
-    """The row of a task in results.csv: its winner, and its final test accuracy over the seeds of `final`;
-    also by the `metric` of eval.metrics that selected. `search`: where it has won."""
+    """The row of a task in results.csv: its winner, whose runs are those of `grid` among `runs`, and its
+    final test accuracy over their seeds; also by the `metric` of eval.metrics that selected. `search`: where
+    it has won."""
+    values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
+    mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
+    final = Trial(values, mine)
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
     name = f"final_test_{metric}"
     further = [value for run in final.counted if (value := run.summary.get(name)) is not None]
     return {
-        **{key: value for key, value in named.items() if key not in winner},
-        **winner,
+        **named,
+        **{key: value for key, value in values.items() if key not in named},
         **({"trials": len(search.trials), "edge": search.edge} if search else {}),
         "held_out": next((run.choices.get("dataset.validation") or 0 for run in final.runs), None),
         "n": row["seeds"],

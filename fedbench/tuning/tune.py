@@ -15,7 +15,7 @@ from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import TuneOptions, read
 from fedbench.tuning.search import search, single
-from fedbench.tuning.selection import Selection, Trial, result_row, trials_table
+from fedbench.tuning.selection import Selection, result_row, trials_table
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     write_json(place / TUNING, {**plan.said, "winners": winners})
     runs = finals.run(place / FINAL, winners) if winners else []
     rows = [
-        final_row(task.named, grid, runs, options.metric, won)
+        result_row(task.named, grid, runs, options.metric, won)
         for (task, won), grid in zip(chosen, winners, strict=True)
     ]
     if rows:
@@ -103,20 +103,6 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
     return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), [f"winners {plan.of_winners}"])
-
-
-def final_row(
-    named: Mapping[str, Value],
-    grid: Grid,
-    runs: Sequence[RunRecord],
-    metric: str | None,
-    search: Selection | None = None,
-) -> dict[str, Value]:
-    """The row of results.csv for a task's winner, whose runs are those of `grid` among `runs`."""
-    values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
-    mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
-    winner = {key: value for key, value in values.items() if key not in named}
-    return result_row(named, winner, Trial(values, mine), metric, search)
 
 
 def write_table(file: Path, table: pd.DataFrame) -> None:
