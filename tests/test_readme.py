@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 import shutil
@@ -12,25 +11,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from run_files import read
 
 from fedbench import algorithms
 from fedbench.method.table import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [
-    ROOT / name
-    for name in (
-        "README.md",
-        "fedbench/README.md",
-        "conf/README.md",
-        "conf/algorithm/README.md",
-        "outputs/README.md",
-        "outputs/benchmarks/README.md",
-        ".github/CONTRIBUTING.md",
-        ".github/CHANGELOG.md",
-    )
-]
+NAMES = (
+    "README.md fedbench/README.md conf/README.md conf/algorithm/README.md outputs/README.md "
+    "outputs/benchmarks/README.md .github/CONTRIBUTING.md .github/CHANGELOG.md"
+)
+PAGES = [ROOT / name for name in NAMES.split()]
 RUN = ["algorithm=signed", "rounds=3", "progress=none", "partition=dirichlet"]
 
 
@@ -53,8 +45,7 @@ def fedbench(arguments: list[str], cwd: Path, **environment: str) -> None:
 
 
 def accuracy(directory: Path) -> list[float]:
-    with open(directory / "metrics.csv", newline="") as stream:
-        return [float(row["test_accuracy"]) for row in csv.DictReader(stream)]
+    return [float(row["test_accuracy"]) for row in read(directory / "metrics.csv")]
 
 
 def test_the_table_of_algorithms_is_fresh() -> None:

@@ -6,7 +6,6 @@ the (weighted) mean of the models that the clients end with.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import references as plain
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem, staleness
 from oracle import Batches, case, know_norm_layers
 from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_error
+from run_files import summary
 from torch import nn
 
 from fedbench import algorithms
@@ -159,11 +159,10 @@ TASK = [
 )
 def test_the_summary_has_both_rates(words: list[str], gamma: float, tmp_path: Path) -> None:
     assert main([*TASK, *words, "algorithm.server_lr=average", f"hydra.run.dir={tmp_path}/run"]) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    ended = summary(tmp_path / "run")
     lr = next(float(w.split("=")[1]) for w in words if "algorithm.lr=" in w)
-    assert summary["hyper"]["lr"] == pytest.approx(lr)
-    assert summary["hyper"]["server_lr"] == pytest.approx(gamma)
-    assert summary["config"]["algorithm.server_lr"] == AVERAGE
+    assert (ended["hyper"]["lr"], ended["hyper"]["server_lr"]) == pytest.approx((lr, gamma))
+    assert ended["config"]["algorithm.server_lr"] == AVERAGE
 
 
 def test_every_method_that_allows_it_is_tested() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import struct
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import read
 from tests_support import stop_after
 
 from fedbench import api
@@ -136,11 +136,10 @@ READERS: dict[str, Callable[[Path], Points]] = {
 
 def expected(directory: Path) -> Points:
     found: Points = defaultdict(list)
-    with open(directory / "metrics.csv", newline="") as stream:
-        for row in csv.DictReader(stream):
-            for name, value in row.items():
-                if value and name != "round":
-                    found[name].append((int(row["round"]), float(value)))
+    for row in read(directory / "metrics.csv"):
+        for name, value in row.items():
+            if value and name != "round":
+                found[name].append((int(row["round"]), float(value)))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from run_files import metrics, same_model
+from run_files import metrics, same_model, summary
 
 COMMAND = [
     "clients.total=12", "clients.per_round=4", "local.steps=3", "partition=dirichlet", "model=mlp",
@@ -57,6 +56,6 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "whole")
     assert same_model(tmp_path / "parts", tmp_path / "whole")
     if options is ASYNC:
-        schedule = json.loads((tmp_path / "whole" / "summary.json").read_text())["schedule"]
+        schedule = summary(tmp_path / "whole")["schedule"]
         assert schedule["tau_max"] > 1
         assert schedule["jobs"]["failed"] > 0

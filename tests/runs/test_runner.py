@@ -10,34 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from run_files import metrics, model, same_model
+from run_files import metrics, model, runs, same_model
 from run_files import summary as ended
 from tests_support import stop_after
 
-from fedbench.api import compose_config
-from fedbench.runs.run import Run
 from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
 
-BASE = [
-    "rounds=6", "clients.total=8", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
-    "partition=dirichlet", "progress=none", "checkpoint.seconds=0",
-]  # fmt: skip
-ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential", "schedule.p_fail=0.1"]
-
-
-def config(*overrides: str):
-    return compose_config([*BASE, *overrides])
-
-
-def run(cfg, directory: Path) -> float | None:
-    return Run(cfg).go(directory)["final_accuracy"]
+go = runs(
+    "rounds=6 clients.total=8 clients.per_round=3 local.steps=2 local.batch_size=16 partition=dirichlet "
+    "progress=none checkpoint.seconds=0"
+)
 
 
 def test_a_run_leaves_its_files(tmp_path: Path) -> None:
-    cfg = config("algorithm=scaffold", "eval.train=true", "eval.grad_norm=true", "eval.every=4", "trace=true")
-    accuracy = run(cfg, tmp_path)
+    go(tmp_path, "algorithm=scaffold", "eval.train=true", "eval.grad_norm=true", "eval.every=4", "trace=true")
     found = metrics(tmp_path)
     assert [row["round"] for row in found] == ["0", "4", "6"]
     with open(tmp_path / "metrics.csv") as stream:
@@ -49,7 +37,7 @@ def test_a_run_leaves_its_files(tmp_path: Path) -> None:
     assert [float(row["virtual_time"]) for row in found] == [0, 4, 6]
     summary = ended(tmp_path)
     assert (summary["status"], summary["rounds"], summary["parameters"]) == ("completed", 6, 650)
-    assert summary["final_accuracy"] == accuracy == float(found[-1]["test_accuracy"])
+    assert summary["final_accuracy"] == float(found[-1]["test_accuracy"])
     assert (summary["config"]["algorithm"], summary["config"]["clients.per_round"]) == ("scaffold", 3)
     assert summary["hyper"]["lr"] == 0.05
     assert summary["data"]
@@ -62,7 +50,7 @@ def test_a_run_leaves_its_files(tmp_path: Path) -> None:
 
 
 def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
-    run(config("algorithm=padamfed", "rounds=2"), tmp_path)
+    go(tmp_path, "algorithm=padamfed", "rounds=2")
     first, last = metrics(tmp_path)[0], metrics(tmp_path)[-1]
     assert int(first["uplink_bytes"]) == int(first["downlink_bytes"]) == 8 * 650 * 4
     assert int(first["gradient_evaluations"]) == 8 * 2
@@ -70,15 +58,15 @@ def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
 
 
 def test_rounds_zero_evaluates_the_initial_model(tmp_path: Path) -> None:
-    run(config("rounds=0", "model.init=zeros"), tmp_path)
+    go(tmp_path, "rounds=0", "model.init=zeros")
     (row,) = metrics(tmp_path)
     assert float(row["test_loss"]) == pytest.approx(math.log(10), rel=1e-6)
     assert all(float(value.abs().max()) == 0 for value in model(tmp_path).values())
 
 
 def test_evaluating_less_and_tracing_change_nothing_on_the_way(tmp_path: Path) -> None:
-    run(config("algorithm=padamfed"), tmp_path / "a")
-    run(config("algorithm=padamfed", "eval.every=3", "eval.train=true", "trace=true"), tmp_path / "b")
+    go(tmp_path / "a", "algorithm=padamfed")
+    go(tmp_path / "b", "algorithm=padamfed", "eval.every=3", "eval.train=true", "trace=true")
     assert same_model(tmp_path / "a", tmp_path / "b")
 
 
@@ -92,32 +80,31 @@ def test_a_signal_saves_and_stops(tmp_path: Path, monkeypatch) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(ServerLoop, "update", shot)
-    cfg = config("checkpoint.seconds=1000")
     with pytest.raises(Interrupted, match="after round 3") as stop:
-        run(cfg, tmp_path)
+        go(tmp_path, "checkpoint.seconds=1000")
     assert stop.value.exit_code == 130
     assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["loop_state"]["version"] == 3
     monkeypatch.setattr(ServerLoop, "update", update)
-    run(cfg, tmp_path)
+    go(tmp_path, "checkpoint.seconds=1000")
     assert [row["round"] for row in metrics(tmp_path)] == list("0123456")
 
 
 def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path, monkeypatch) -> None:
-    run(config(), tmp_path)
+    go(tmp_path)
     before, update = (tmp_path / "metrics.csv").read_bytes(), ServerLoop.update
     stop_after(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
-        run(config("resume=false"), tmp_path)
+        go(tmp_path, "resume=false")
     assert (tmp_path / "metrics.csv").read_bytes() == before
     assert ended(tmp_path)["status"] == "completed"
     monkeypatch.setattr(ServerLoop, "update", update)
-    run(config("resume=false"), tmp_path)
+    go(tmp_path, "resume=false")
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
     assert not (tmp_path / STAGING).exists()
 
 
 def test_divergence_is_a_result(tmp_path: Path) -> None:
-    assert run(config("model=mlp", "algorithm.lr=1e30"), tmp_path) is None
+    go(tmp_path, "model=mlp", "algorithm.lr=1e30")
     summary = ended(tmp_path)
     assert summary["status"] == "diverged"
     assert summary["final_accuracy"] is None

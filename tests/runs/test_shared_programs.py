@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_files import metrics, model
+from run_files import metrics, model, summary
 
 from fedbench.api import compose_config
 from fedbench.engine.compiled import MOST_KEPT, Compiled, Programs, compiler_missing
@@ -61,7 +60,7 @@ def outcome(
 def left(plan: Run, directory: Path) -> tuple[list[dict[str, str]], dict[str, torch.Tensor], dict]:
     """What running a plan leaves."""
     plan.go(directory)
-    return metrics(directory), model(directory), json.loads((directory / "summary.json").read_text())
+    return metrics(directory), model(directory), summary(directory)
 
 
 def same(one: tuple, other: tuple) -> bool:

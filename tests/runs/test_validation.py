@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from run_files import model as saved
 from run_files import runs, summary
 
 from fedbench.api import compose_config
@@ -97,9 +98,9 @@ def test_training_is_that_of_the_data_without_them(words: list[str], tmp_path: P
     added = ["validation_loss", "validation_accuracy"]
     assert list(held.columns) == [*less.columns[:11], *added, *less.columns[11:]]
     pd.testing.assert_frame_equal(held[less.columns], less, rtol=1e-12, atol=1e-13)
-    models = [torch.load(tmp_path / name / "model.pt", weights_only=True) for name in ("held", "less")]
-    for name, value in models[0].items():
-        torch.testing.assert_close(models[1][name], value, rtol=1e-11, atol=1e-13)
+    without_them = saved(tmp_path / "less")
+    for name, value in saved(tmp_path / "held").items():
+        torch.testing.assert_close(without_them[name], value, rtol=1e-11, atol=1e-13)
 
 
 # ---- what is measured and written ------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def test_the_last_row_is_what_the_saved_model_does_on_the_samples_of_the_file(
     out, sizes = np.bincount(client[held], minlength=N), np.bincount(client, minlength=N)
     assert (out <= np.ceil(0.15 * sizes)).all()
     assert out.sum() > 0
-    row, model = table(tmp_path).iloc[-1], torch.load(tmp_path / "model.pt", weights_only=True)
+    row, model = table(tmp_path).iloc[-1], saved(tmp_path)
     data = run.problem.dataset
     x = data.x_train.double()
     if data.mean is not None:
