@@ -15,8 +15,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
+from fedbench.data.division import PartitionOptions
 from fedbench.data.options import DatasetOptions
-from fedbench.data.partition_options import PartitionOptions
 from fedbench.fields import (
     Choice,
     choice,

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from fedbench.data.dataset import Dataset
-from fedbench.data.label_skew import UNUSED, Problem
-from fedbench.data.partition_options import PARTITIONS, PartitionOptions
+from fedbench.data.division import UNUSED, PartitionOptions, Problem
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.fields import exact, share_of
 from fedbench.rng import Stream, host_generator, make_key

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from fedbench import schedule
-from fedbench.data.label_skew import UNUSED
+from fedbench.data.division import UNUSED
 from fedbench.runs.problem import Problem
 
 SHARE = 10

@@ -15,7 +15,7 @@ from fedbench import algorithms
 from fedbench.config import imports
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
 from fedbench.data import Dataset, partitions
-from fedbench.data.label_skew import UNUSED
+from fedbench.data.division import UNUSED
 from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import batches_of_share, local_steps
 from fedbench.engine.objective import Layout

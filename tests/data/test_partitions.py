@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from option_helpers import class_counts, partition
 
-from fedbench.data.label_skew import share_out, surplus
+from fedbench.data.division import surplus
+from fedbench.data.label_skew import share_out
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, DataError
 from fedbench.rng import Stream, host_generator

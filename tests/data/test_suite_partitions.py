@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from option_helpers import class_counts, partition
 from scipy import stats
 
-from fedbench.data.label_skew import proportions
+from fedbench.data.division import proportions
 from fedbench.rng import Stream, host_generator
 
 BALANCED = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from fedbench.data.dataset import Dataset, pooled
-from fedbench.data.label_skew import UNUSED, lognormal_labels
+from fedbench.data.division import UNUSED, Problem
+from fedbench.data.label_skew import LognormalLabels
 from fedbench.data.partition_options import Iid
 from fedbench.data.partitions import divide, held_out, partition
 from fedbench.errors import ConfigError
@@ -18,6 +21,10 @@ def balanced(per_class: int, classes: int = 10) -> np.ndarray:
     return np.random.default_rng(1).permutation(np.repeat(np.arange(classes), per_class))
 
 
+def users(rng: Any, labels: np.ndarray, classes: int, clients: int, per_client: int) -> np.ndarray:
+    return LognormalLabels(labels=per_client).draw(Problem(labels, classes, clients, rng, None))
+
+
 def sizes(client: np.ndarray, clients: int) -> np.ndarray:
     return np.bincount(client[client != UNUSED], minlength=clients)
 
@@ -25,7 +32,7 @@ def sizes(client: np.ndarray, clients: int) -> np.ndarray:
 @pytest.mark.parametrize("clients", [1, 2, 9, 10, 11, 19, 20, 21, 40])
 def test_any_number_of_clients_is_served(clients: int) -> None:
     labels = balanced(1500)
-    client = lognormal_labels(np.random.default_rng(clients), labels, 10, clients, 2)
+    client = users(np.random.default_rng(clients), labels, 10, clients, 2)
     assert (sizes(client, clients) >= 20).all()
     assert client.max() == clients - 1
     for u in range(clients):
@@ -56,7 +63,7 @@ def test_sizes_follow_the_table_of_shares(clients: int) -> None:
     with at most 20 clients; its share stands in row floor(10 u / N), or u with fewer than 10 clients."""
     table = np.arange(1.0, clients + 1)[None, :, None]
     total = clients * (clients + 1) // 2
-    client = lognormal_labels(_Draws(table), np.zeros(41_000, dtype=int), 1, clients, 1)  # type: ignore[arg-type]
+    client = users(_Draws(table), np.zeros(41_000, dtype=int), 1, clients, 1)
     left, expected = 41_000 - 10 * clients, []
     for u in range(clients):
         row = u if clients < 10 else 10 * u // clients
@@ -69,7 +76,7 @@ def test_sizes_follow_the_table_of_shares(clients: int) -> None:
 
 def test_a_class_with_too_few_samples_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^partition.labels=2: too many: class \d has 100 samples, its cl"):
-        lognormal_labels(np.random.default_rng(0), balanced(100), 10, 100, 2)
+        users(np.random.default_rng(0), balanced(100), 10, 100, 2)
 
 
 def numbered(train: int, test: int) -> Dataset:
