@@ -77,6 +77,21 @@ def same_model(one: Path, other: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(value, b[name]) for name, value in a.items())
 
 
+def inputs(run: Run, part: str) -> np.ndarray:
+    """The `train` or `test` samples of a run as its model gets them (n, features)."""
+    data = run.problem.dataset
+    x = getattr(data, f"x_{part}").double()
+    found: np.ndarray = (x if data.mean is None else (x - data.mean) / data.std).flatten(1).numpy()
+    return found
+
+
+def logits(run: Run, directory: Path, part: str = "test") -> np.ndarray:
+    """What the logistic model that a run has left says of its samples (n, classes)."""
+    weight, bias = (value.double().numpy() for value in model(directory).values())
+    found: np.ndarray = inputs(run, part) @ weight.T + bias
+    return found
+
+
 def summary(directory: Path) -> dict[str, Any]:
     """The content of summary.json."""
     found: dict[str, Any] = json.loads((directory / "summary.json").read_text())

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from run_files import model as saved
-from run_files import read, summary
+from run_files import logits, read, summary
 from sklearn.metrics import r2_score
 
 from fedbench.api import compose_config
@@ -47,20 +45,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(directory: Path, *overrides: str) -> tuple[Run, dict[str, str], dict[str, torch.Tensor]]:
-    """Run, last row of metrics.csv and model of a run."""
+def run(directory: Path, *overrides: str) -> tuple[Run, dict[str, str]]:
+    """A run, and the last row of its metrics.csv."""
     plan = Run(compose_config([*BASE, *overrides]))
     plan.go(directory)
-    return plan, read(directory / "metrics.csv")[-1], saved(directory)
-
-
-def linear(model: dict[str, torch.Tensor], plan: Run) -> np.ndarray:
-    """Outputs on the test set, from the model's numbers."""
-    data = plan.problem.dataset
-    x = ((data.x_test - data.mean) / data.std).double().flatten(1).numpy() if data.mean is not None else None
-    weight, bias = (model[f"1.{name}"].double().numpy() for name in ("weight", "bias"))
-    found: np.ndarray = x @ weight.T + bias
-    return found
+    return plan, read(directory / "metrics.csv")[-1]
 
 
 def npz(file: Path, name: str, task: str) -> list[str]:
@@ -75,8 +64,8 @@ def check_clients(last: dict[str, str], each: list[float]) -> None:
 
 def test_regression(file: Path) -> None:
     options = npz(file, "numbers", "regression")
-    plan, last, model = run(file / "run", *options, "partition=natural", "eval.clients=true")
-    y, out = plan.problem.dataset.y_test.double().numpy(), linear(model, plan)
+    plan, last = run(file / "run", *options, "partition=natural", "eval.clients=true")
+    y, out = plan.problem.dataset.y_test.double().numpy(), logits(plan, file / "run")
     assert float(last["test_loss"]) == pytest.approx(((out - y) ** 2).mean(), rel=1e-9)
     assert float(last["test_accuracy"]) == pytest.approx(r2_score(y, out), rel=1e-9)
     check_clients(last, [r2_score(y[i == OWNER], out[i == OWNER]) for i in range(CLIENTS - 1)])
@@ -86,8 +75,8 @@ def test_regression(file: Path) -> None:
 
 def test_several_labels(file: Path) -> None:
     options = npz(file, "labels", "multilabel")
-    plan, last, model = run(file / "run", *options, *ASYNC, "partition=natural", "eval.clients=true")
-    y, out = plan.problem.dataset.y_test.double().numpy(), linear(model, plan)
+    plan, last = run(file / "run", *options, *ASYNC, "partition=natural", "eval.clients=true")
+    y, out = plan.problem.dataset.y_test.double().numpy(), logits(plan, file / "run")
     losses = np.log1p(np.exp(-out)) + (1 - y) * out
     assert float(last["test_loss"]) == pytest.approx(losses.mean(), rel=1e-9)
     right = ((out > 0) == (y > 0.5)).all(1)
@@ -97,9 +86,9 @@ def test_several_labels(file: Path) -> None:
 
 def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path) -> None:
     options = [*npz(file, "classes", "classification"), "partition=dirichlet", "partition.alpha=0.3"]
-    plan, last, model = run(file / "run", *options, "eval.clients=true")
+    plan, last = run(file / "run", *options, "eval.clients=true")
     y, labels = plan.problem.dataset.y_test.numpy(), plan.problem.dataset.y_train.numpy()
-    right = linear(model, plan).argmax(1) == y
+    right = logits(plan, file / "run").argmax(1) == y
     each = []
     for i in range(CLIENTS):
         own = labels[plan.problem.division.assignment == i]
@@ -110,8 +99,8 @@ def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path) -
 
 def test_pooled_data_are_tested_on_each_clients_own(file: Path) -> None:
     options = [*npz(file, "classes", "classification"), "partition=dirichlet", "dataset.pool=0.25"]
-    plan, last, model = run(file / "run", *options, "eval.clients=true")
-    right = linear(model, plan).argmax(1) == plan.problem.dataset.y_test.numpy()
+    plan, last = run(file / "run", *options, "eval.clients=true")
+    right = logits(plan, file / "run").argmax(1) == plan.problem.dataset.y_test.numpy()
     whose = plan.problem.division.test_client
     assert whose is not None
     sizes = np.bincount(plan.problem.division.assignment, minlength=CLIENTS)
@@ -123,7 +112,7 @@ def test_pooled_data_are_tested_on_each_clients_own(file: Path) -> None:
 
 def test_token_sequences(tmp_path: Path) -> None:
     model = ["model=embedding_rnn", "model.embedding=4", "model.hidden=4", "dataset.length=8"]
-    plan, last, _ = run(tmp_path, "dataset=reviews", *model, *ASYNC, "eval.clients=true")
+    plan, last = run(tmp_path, "dataset=reviews", *model, *ASYNC, "eval.clients=true")
     assert (plan.config.partition.name, plan.problem.dataset.vocabulary) == ("natural", 1000)
     assert 0 < float(last["client_accuracy_worst"]) <= float(last["client_accuracy_mean"]) < 1
     assert math.isfinite(float(last["test_loss"]))

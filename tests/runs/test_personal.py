@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from run_files import metrics
+from run_files import inputs, metrics
 from run_files import model as saved
 from scipy.special import softmax
 from torch import nn
@@ -117,11 +117,8 @@ def test_fine_tuned_models_are_scored_on_their_owners_samples(
     last, weights = metrics(tmp_path / "run")[-1], saved(tmp_path / "run")
     data, division = plan.problem.dataset, plan.problem.division
 
-    def flat(x: torch.Tensor) -> np.ndarray:
-        return ((x - data.mean) / data.std).double().flatten(1).numpy()
-
-    x, y = flat(data.x_train), data.y_train.numpy()
-    x_test, y_test, whose = flat(data.x_test), data.y_test.numpy(), division.test_client
+    x, y = inputs(plan, "train"), data.y_train.numpy()
+    x_test, y_test, whose = inputs(plan, "test"), data.y_test.numpy(), division.test_client
     assert whose is not None
     assert ((whose < 0).any()) == ("partition=natural" in words)
     w, b = (weights[f"1.{name}"].double().numpy() for name in ("weight", "bias"))

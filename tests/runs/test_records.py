@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run_files import model, read, summary
+from run_files import inputs, model, read, summary
+from scipy.special import log_softmax
 
 from fedbench.api import compose_config
-from fedbench.data.transforms import to_input
 from fedbench.runs.clients import mixture
 from fedbench.runs.run import Run
-from fedbench.runs.session import Session
 
 BASE = [
     "rounds=5", "clients.total=7", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
@@ -37,26 +36,20 @@ class Logistic:
     """Softmax regression on digits in NumPy, at the parameters that a run has left."""
 
     def __init__(self, directory: Path) -> None:
-        data = Session().dataset(compose_config(BASE))
-
-        def inputs(x: Any) -> np.ndarray:
-            return to_input(x, data.mean, data.std, data.x_train.double().dtype).flatten(1).numpy()
-
-        self.x, self.y = inputs(data.x_train), data.y_train.numpy()
-        self.x_test, self.y_test = inputs(data.x_test), data.y_test.numpy()
-        state = [value.numpy() for value in model(directory).values()]
-        self.W, self.b = (next(v for v in state if v.ndim == n) for n in (2, 1))
-        self.theta = np.concatenate([value.ravel() for value in state])
+        run = Run(compose_config(BASE))
+        data = run.problem.dataset
+        self.x, self.y = inputs(run, "train"), data.y_train.numpy()
+        self.x_test, self.y_test = inputs(run, "test"), data.y_test.numpy()
+        self.W, self.b = (value.numpy() for value in model(directory).values())
         self.client = np.load(directory / "partition.npz")["client"]
 
-    def probabilities(self, x: np.ndarray) -> np.ndarray:
-        z = x @ self.W.T + self.b
-        e = np.exp(z - z.max(1, keepdims=True))
-        p: np.ndarray = e / e.sum(1, keepdims=True)
-        return p
+    def logs(self, x: np.ndarray) -> np.ndarray:
+        """The logarithms of the classes' probabilities."""
+        found: np.ndarray = log_softmax(x @ self.W.T + self.b, 1)
+        return found
 
     def losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        found: np.ndarray = -np.log(self.probabilities(x)[np.arange(len(y)), y])
+        found: np.ndarray = -self.logs(x)[np.arange(len(y)), y]
         return found
 
     def weights(self, uniform: bool) -> np.ndarray:
@@ -68,9 +61,9 @@ class Logistic:
     def objective(self, uniform: bool, decay: float, scale: float) -> tuple[float, float]:
         """f and |grad f|."""
         w = self.weights(uniform)
-        residual = (self.probabilities(self.x) - np.eye(10)[self.y]) * w[:, None]
+        residual = (np.exp(self.logs(self.x)) - np.eye(10)[self.y]) * w[:, None]
         gradient = [residual.T @ self.x + decay * self.W, residual.sum(0) + decay * self.b]
-        loss = w @ self.losses(self.x, self.y) + decay / 2 * (self.theta**2).sum()
+        loss = w @ self.losses(self.x, self.y) + decay / 2 * ((self.W**2).sum() + (self.b**2).sum())
         return scale * loss, scale * math.sqrt(sum((part**2).sum() for part in gradient))
 
 
@@ -102,7 +95,7 @@ def test_test_loss_and_accuracy_are_means_over_samples(tmp_path: Path, batch: st
     rows, ended = run(tmp_path, f"eval.batch_size={batch}", "loss.weight_decay=0.1", "loss.scale=2")
     found = Logistic(tmp_path)
     losses = found.losses(found.x_test, found.y_test)
-    right = found.probabilities(found.x_test).argmax(1) == found.y_test
+    right = found.logs(found.x_test).argmax(1) == found.y_test
     assert rows[-1]["test_loss"] == pytest.approx(losses.mean(), rel=1e-9)
     assert rows[-1]["test_accuracy"] == right.mean()
     assert ended["final_test_loss"] == rows[-1]["test_loss"]
