@@ -89,7 +89,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     args.overrides = [word for word in args.words if "=" in word]
     for name in args.names:
         if name not in FIGURES:
-            raise ConfigError("figure", name, f"must be one of {', '.join(FIGURES)}", FIGURES)
+            raise ConfigError("figure", name, "must be one that `fedbench figures --list` shows", FIGURES)
     for text in args.overrides:
         key, _, value = text.partition("=")
         if key not in NOT_IDENTITY and not key.startswith(("checkpoint.seconds", "hydra.launcher.")):

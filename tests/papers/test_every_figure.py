@@ -4,13 +4,14 @@ sides."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from run_files import Call
 
-from fedbench.cli import main
 from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.figure import lists_of, shown
 
@@ -21,30 +22,21 @@ WITHOUT_RUNS = {"theory/optimum": 20, "theory/stepsizes": 10, "theory/comparison
 """Files: five a picture (PNG, PDF, CSV, JSON, caption); the comparison is a table, as CSV and Markdown."""
 
 
-def test_every_figure_is_made_at_smoke_scale_and_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_figure_is_made_at_smoke_scale_and_reported(fedbench: Call) -> None:
     """Tuned, run, drawn, kept with its provenance, current, in the report; no claim is decided by smoke."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["figures", "--all", "--scale", "smoke"]) == 0
+    assert fedbench("figures", "--all", "--scale", "smoke")[0] == 0
     each_has_its_files()
     what_the_report_says()
-    assert sorted(path.name for path in Path("outputs").iterdir()) == [
-        "runs",
-        "smoke",
-        "sweeps",
-    ]  # nothing to commit
-    capsys.readouterr()
-    assert main(["figures", "--check"]) == 0
-    said = capsys.readouterr().out
+    assert sorted(os.listdir("outputs")) == ["runs", "smoke", "sweeps"]  # nothing to commit
+    said = fedbench.done("figures", "--check")
     assert "no results" not in said
     assert f"current     {TUNED} --scale smoke" in said
     one_is_tuned_and_run_as_it_says()
     what_is_searched_is_run()
-    the_same_again_computes_nothing()
+    the_same_again_computes_nothing(fedbench)
     a_table_has_the_published_numbers_beside_ours()
     a_table_of_curves_has_a_panel_for_each_setting()
-    one_is_drawn_again_without_runs(capsys)
+    one_is_drawn_again_without_runs(fedbench)
 
 
 def each_has_its_files() -> None:
@@ -124,10 +116,10 @@ def what_is_searched_is_run() -> None:
             assert set(runs[runs.dir.str.startswith(f"final-{search}/")][key]) == set(part[key])
 
 
-def the_same_again_computes_nothing() -> None:
+def the_same_again_computes_nothing(fedbench: Call) -> None:
     before = {file: file.stat().st_mtime_ns for file in Path("outputs/runs").rglob("metrics.csv")}
     assert before
-    assert main(["figures", TUNED, "--scale", "smoke"]) == 0
+    assert fedbench("figures", TUNED, "--scale", "smoke")[0] == 0
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
@@ -155,23 +147,20 @@ def a_table_of_curves_has_a_panel_for_each_setting() -> None:
     assert len(runs) == 6  # one seed, so a mean is a run's own value
 
 
-def one_is_drawn_again_without_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def one_is_drawn_again_without_runs(fedbench: Call) -> None:
     """Bytes of all files as they were, after all runs and its pictures are gone; it stays current."""
     out = shown(REDRAWN, "smoke")
     before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
     shutil.rmtree("outputs/runs")
     for file in out.glob("speedup.*"):
         file.unlink()
-    assert main(["figures", REDRAWN, "--scale", "smoke", "--redraw"]) == 0
+    again = ["figures", REDRAWN, "--scale", "smoke", "--redraw"]
+    fedbench.done(*again)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     assert not Path("outputs/runs").exists()
-    assert main(["figures", "--check"]) == 0
-    capsys.readouterr()
+    assert fedbench("figures", "--check")[0] == 0
     (out / "runs.csv").unlink()
-    assert main(["figures", REDRAWN, "--scale", "smoke", "--redraw"]) == 2
-    assert "no runs here" in capsys.readouterr().err
-    assert main(["figures", REDRAWN, "--scale", "smoke", "--redraw", "threads=1"]) == 2
-    assert "nothing is computed" in capsys.readouterr().err
+    assert "no runs here" in fedbench.refused(*again)
+    assert "nothing is computed" in fedbench.refused(*again, "threads=1")
     shutil.rmtree(shown("loss_scale", "smoke"))
-    assert main(["figures", "loss_scale", "--scale", "smoke", "--redraw"]) == 2
-    assert "no results are kept" in capsys.readouterr().err
+    assert "no results are kept" in fedbench.refused("figures", "loss_scale", "--scale", "smoke", "--redraw")

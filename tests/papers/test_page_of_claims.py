@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from papers.keep import NAME, keep
+from run_files import Call
 
-from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
 from fedbench.figures.results import read
@@ -102,20 +102,17 @@ def test_the_command_of_a_kept_run_computes_that_run(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_published_is_what_would_be_drawn_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_published_is_what_would_be_drawn_now(tmp_path: Path, fedbench: Call) -> None:
     """The words of captions and pages, the points, and the tables beside them: drawn again from what is kept,
     they are the same. Of figures that one function draws in the same way, the first."""
     shutil.copytree(ROOT / "outputs/figures", tmp_path / "outputs/figures")
-    monkeypatch.chdir(tmp_path)
     kept = [(name, scale) for name in FIGURES for scale in SCALES if shown(name, scale).is_dir()]
     kinds = {
         FIGURES[name].draw: (name, scale) for name, scale in reversed(kept)
     }  # each table of peers is one
     for scale in SCALES:
         if names := [name for name, at in kinds.values() if at == scale]:
-            assert main(["figures", *names, "--scale", scale, "--redraw"]) == 0
+            fedbench.done("figures", *names, "--scale", scale, "--redraw")
     for file in sorted(Path("outputs/figures").rglob("*/*/*")):
         if file.suffix in (".json", ".md", ".csv"):
             assert file.read_text() == (ROOT / file).read_text(), f"{file}: fedbench figures --redraw"
@@ -135,13 +132,11 @@ def test_the_committed_report_is_that_of_the_committed_results(tmp_path: Path) -
 # ---- reports on invented results ---------------------------------------------------------------------------
 
 
-def test_the_report_is_made_from_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                              capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_the_report_is_made_from_what_is_kept(tmp_path: Path, fedbench: Call) -> None:
     """A page of verdicts, the ledger, a page for the figure (pictures, captions, provenance, claims), and the
     runs behind a claim."""
     out = keep(tmp_path, {"adamasfl": 0.8, "fedbuff": 0.7}, run_seconds=5400)
-    monkeypatch.chdir(tmp_path)
-    assert main(["figures", "--report"]) == 0
+    fedbench.done("figures", "--report")
     text = Path("outputs/README.md").read_text()
     rows = [row for paper in PAPERS if paper not in peers.PAPERS for row in paper.rows]
     assert all(f"| ? | {row.result}<br>[" in text for row in rows)
@@ -160,28 +155,24 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path, monkeypatch: pytes
     ledger = Path("outputs/ledger.md").read_text()
     assert all(f"### {claim.name}\n" in ledger for claim in CLAIMS if claim.kind != "peers")  # no tables kept
     assert f"## Claims of the papers: {sum(claim.kind == 'paper' for claim in CLAIMS)} " in ledger
-    capsys.readouterr()
-    assert main(["figures", "--behind", "adamasfl-concurrency"]) == 0
-    assert f"{MARKS['cannot tell']}  one norm, adamasfl/fig2: not made yet" in capsys.readouterr().out
-    assert main(["figures", "--behind", "adamasfl-concurency"]) == 2
-    assert "did you mean 'adamasfl-concurrency'" in capsys.readouterr().err
+    said = fedbench.done("figures", "--behind", "adamasfl-concurrency")
+    assert f"{MARKS['cannot tell']}  one norm, adamasfl/fig2: not made yet" in said
+    said = fedbench.refused("figures", "--behind", "adamasfl-concurency")
+    assert "did you mean 'adamasfl-concurrency'" in said
 
 
-def test_what_is_drawn_again_is_judged_again_where_a_table_is_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_drawn_again_is_judged_again_where_a_table_is_another_one(fedbench: Call) -> None:
     """Else the figure's page is written, with what it says of claims, and no other one."""
-    monkeypatch.chdir(tmp_path)
     asked = ["figures", "theory/comparison"]
-    assert main(asked) == 0
+    fedbench.done(*asked)
     page, ledger = Path("outputs/smoke/theory/comparison/README.md"), Path("outputs/smoke/ledger.md")
     before, judged = page.read_text() + f"{CLAIMS_BELOW}\n- **yes** said\n", ledger.read_text()
     page.write_text(before.replace("Made by", "Gone"))
     ledger.write_text("as it was")
-    assert main([*asked, "--redraw"]) == 0
+    fedbench.done(*asked, "--redraw")
     assert (page.read_text(), ledger.read_text()) == (before, "as it was")
     page.with_name("comparison.csv").write_text("another\n")
-    assert main([*asked, "--redraw"]) == 0
+    fedbench.done(*asked, "--redraw")
     assert ledger.read_text() == judged
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from figures.make_results import rows, write_run
 from papers.keep import NAME, keep, keep_runs
+from run_files import Call
 
 from fedbench import provenance
-from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.errors import DataError
 from fedbench.figures.results import OUTCOMES, read
@@ -23,16 +23,13 @@ from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import say_how_it_was_tuned
 
 
-def test_check_says_what_is_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_what_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call) -> None:
     """Absent, current, incomplete without a file, stale when the grid of a tuned algorithm is another one."""
 
     def check() -> tuple[int, list[str]]:
-        code, said = main(["figures", "--check"]), capsys.readouterr().out
+        code, said, _ = fedbench("figures", "--check")
         return code, re.findall(rf"^(\w+) .*{NAME}(?:,| --scale)", said, re.MULTILINE)
 
-    monkeypatch.chdir(tmp_path)
     assert check() == (0, ["no"])
     out = keep(
         tmp_path, {"adamasfl": 0.8}, scale="smoke", digest=figure.experiment(FIGURES[NAME], "smoke").digest
@@ -47,10 +44,9 @@ def test_check_says_what_is_stale(
 
 
 def test_a_figure_is_made_with_its_panels_and_one_without_its_data_does_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, fedbench: Call
 ) -> None:
     """Panels first; exit code 1 after all of them. One that is asked for alone says it with its own code."""
-    monkeypatch.chdir(tmp_path)
     made = []
 
     def fails(one: Figure, scale: str, extra: object) -> list[str]:
@@ -60,29 +56,26 @@ def test_a_figure_is_made_with_its_panels_and_one_without_its_data_does_not_stop
         return []
 
     monkeypatch.setattr(command, "make", fails)
-    assert main(["figures", "padamfed/fig1", "speedup", "loss_scale"]) == 1
+    code, _, err = fedbench("figures", "padamfed/fig1", "speedup", "loss_scale")
     assert made == ["padamfed/fig1_average", "padamfed/fig1", "speedup", "loss_scale"]
-    err = capsys.readouterr().err
+    assert (code, err.count("\n")) == (1, 1)
     assert "padamfed/fig1: data.root=data: no EMNIST there" in err
-    assert err.count("\n") == 1
-    assert main(["figures", "padamfed/fig1"]) == 2
-    assert "no EMNIST there" in capsys.readouterr().err
+    code, _, err = fedbench("figures", "padamfed/fig1")
+    assert (code, "no EMNIST there" in err) == (2, True)
     made.clear()
-    assert main(["figures", "padamfed/fig1_average"]) == 0
+    assert fedbench("figures", "padamfed/fig1_average")[0] == 0
     assert made == ["padamfed/fig1_average"]
 
 
 def test_published_results_name_a_commit_that_they_were_made_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedbench: Call
 ) -> None:
     """With changes that are not committed only smoke results are made."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "commit", lambda: "0123456789abcdef+dirty")
     monkeypatch.setattr(command, "make", lambda *_: [])
-    assert main(["figures", "speedup", "--scale", "cpu"]) == 2
-    assert "commit first" in capsys.readouterr().err
+    assert "commit first" in fedbench.refused("figures", "speedup", "--scale", "cpu")
     assert list(tmp_path.iterdir()) == []
-    assert main(["figures", "speedup", "--scale", "smoke"]) == 0
+    assert fedbench("figures", "speedup", "--scale", "smoke")[0] == 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -129,17 +122,13 @@ def test_no_committed_file_is_large() -> None:
     assert [one for one in files if one.stat().st_size > kept.LARGEST] == []
 
 
-def test_tables_of_an_earlier_version_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_of_an_earlier_version_are_refused(tmp_path: Path, fedbench: Call) -> None:
     """They have no run's number, and not all choices."""
     out = keep(tmp_path, {"adamasfl": 0.8})
     for name in ("runs", "rounds"):
         pd.read_csv(out / f"{name}.csv").drop(columns="run").to_csv(out / f"{name}.csv", index=False)
-    monkeypatch.chdir(tmp_path)
     for words in (["--report"], [NAME, "--scale", "cpu", "--redraw"]):
-        assert main(["figures", *words]) == 2
-        assert "fig1/cpu: kept by an earlier version" in capsys.readouterr().err
+        assert "fig1/cpu: kept by an earlier version" in fedbench.refused("figures", *words)
 
 
 def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
@@ -169,31 +158,6 @@ def test_kept_runs_are_named_after_their_identity() -> None:
         for run in runs:
             assert run.source.endswith(f"-{run_hash(run.choices)}"), run.source
             assert len(run.metrics), run.source
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["figures"], "--all"),
-        (["figures", "padamfed/fig3"], "padamfed/fig"),
-        (["figures", "padamfed/fig1", "rounds=3"], "rounds=3"),
-        (["figures", "padamfed/fig1", "--scale", "huge"], "huge"),
-    ],
-)
-def test_bad_input_is_one_line(
-    argv: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Exit code 2, nothing written."""
-    monkeypatch.chdir(tmp_path)
-    assert main(argv) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
