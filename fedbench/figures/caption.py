@@ -11,7 +11,7 @@ from typing import Any
 from fedbench.config.grouping import plain
 from fedbench.figures import style
 from fedbench.figures.lines import PlotOptions, Series, band
-from fedbench.figures.results import Run
+from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
 
 STEPS = 10
@@ -106,10 +106,10 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 def place(path: str | Path) -> str:
     """A directory as a caption names it: relative to the current directory, or else its last two parts."""
-    resolved, here = Path(path).resolve(), Path.cwd().resolve()
-    if resolved.is_relative_to(here):
-        return str(resolved.relative_to(here)) if resolved != here else here.name
-    return "/".join(resolved.parts[-2:])
+    named = Path(seen_from_here(path))
+    if named.is_absolute():
+        return "/".join(named.parts[-2:])
+    return str(named) if named.parts else Path.cwd().name
 
 
 def band_line(series: Sequence[Series], spread: str) -> str:

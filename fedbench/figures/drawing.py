@@ -163,7 +163,9 @@ class _Picture:
             self._frame(ax, part if self.options.own_y else self.lines)
             ax.set_title(title, parse_math=False)
         if self.share and not self.of_curves:
-            self._add_strips(grid)
+            limits = [ax.get_ylim() for ax in grid]  # before the first strip: panels may share the axis
+            for ax, ends in zip(grid, limits, strict=True):
+                self._add_strip(ax, ends)
         for ax, (_, part) in zip(grid, self.panels, strict=True):
             self._draw(ax, part)
         page.legend(self._entries())
@@ -240,14 +242,9 @@ class _Picture:
             if name.endswith(("_bytes", "evaluations")):
                 axis.set_major_formatter(EngFormatter())
 
-    def _add_strips(self, grid: Sequence[Axes]) -> None:
-        """Make the lowest `share` of every panel a strip in grey, at which the y axis says nothing."""
-        limits = [ax.get_ylim() for ax in grid]  # before the first strip: panels may share the axis
-        for ax, ends in zip(grid, limits, strict=True):
-            self._add_strip(ax, ends)
-
     def _add_strip(self, ax: Axes, ends: tuple[float, float]) -> None:
-        """The strip below the limits `ends` of a panel."""
+        """Make the lowest `share` of a panel a strip in grey, below the limits `ends`, where the y axis says
+        nothing."""
         scale = ax.yaxis.get_transform()
         low, high = scale.transform(ends)
         below = low - (high - low) * self.share / (1 - self.share)

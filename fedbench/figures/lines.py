@@ -214,8 +214,7 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
         grid = grid[(grid >= start) & (grid <= end)]
         grid = grid if len(grid) <= _MOST_POINTS else np.linspace(start, end, _MOST_POINTS)
         values = np.stack([np.interp(grid, trail.x, trail.y) for trail in kept])
-    points = spread(values, band(kind, series.n), within(y, series.runs))
-    points = points.assign(x=grid, diverged=0, theorem=False)
+    points = spread(values, series, y, kind).assign(x=grid, diverged=0, theorem=False)
     lost = tuple(trail for diverged, trail in trails if diverged and len(trail))
     return Line(series, points, lost, pd.concat(kept) if kept else None)
 
@@ -227,7 +226,7 @@ def results(series: Series, x: str, y: str, kind: str) -> Line:
     found = found[found.x.notna() & (found.diverged | found.y.notna())].astype({"x": float, "y": float})
     found["rank"] = found.groupby(["x", "theorem"]).cumcount()
     values = found.pivot(index="rank", columns=["x", "theorem"], values="y").sort_index(axis=1)
-    points = spread(values, band(kind, series.n), within(y, series.runs)).reset_index()
+    points = spread(values, series, y, kind).reset_index()
     points["diverged"] = found.groupby(["x", "theorem"]).diverged.sum().to_numpy(int)
     return Line(series, points.astype({"theorem": bool}), each=found.loc[~found.diverged, ["x", "y"]])
 
@@ -262,22 +261,17 @@ def band(spread: str, seeds: int) -> str:
     return spread if spread not in (AUTO, POINTS) else "minmax" if seeds == 2 or spread == POINTS else "std"
 
 
-def within(y: str, runs: Sequence[Run]) -> tuple[float, float]:
-    """The range of values that column `y` can have in these runs; bands are clipped to it."""
-    return (worst(metric(runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
-
-
-def spread(
-    values: Floats | pd.DataFrame, kind: str, bounds: tuple[float, float] = (-np.inf, np.inf)
-) -> pd.DataFrame:
-    """Columns mean, low, high (ends of the spread `kind`) and n of values (runs, points). NaN and infinity
-    count as no value, and fewer than two values have no spread. The ends are clipped to `bounds`."""
+def spread(values: Floats | pd.DataFrame, series: Series, y: str, kind: str) -> pd.DataFrame:
+    """Columns mean, low, high (ends of the spread `kind`) and n of the values (runs, points) of column `y`.
+    NaN and infinity count as no value, and fewer than two values have no spread. No end is a value that `y`
+    cannot have."""
     kept = pd.DataFrame(values).replace([np.inf, -np.inf], np.nan)
     n, mean = kept.count(), kept.mean()
-    if kind == "minmax":
+    if band(kind, series.n) == "minmax":
         low, high = kept.min(), kept.max()
     else:
         half = kept.std(ddof=1) / (np.sqrt(n) if kind == "sem" else 1.0)
+        bounds = (worst(metric(series.runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
         low, high = (mean - half).clip(*bounds), (mean + half).clip(*bounds)
     found: dict[str, Any] = {"mean": mean, "low": low.where(n > 1), "high": high.where(n > 1), "n": n}
     return pd.DataFrame(found)

@@ -241,7 +241,7 @@ def _run(place: RunDirectory) -> Run:
     if summary.get("title"):
         TITLES[str(choices.get("algorithm"))] = str(summary["title"])
     metrics = place.metrics.astype(float) if place.has(METRICS_CSV) else _NO_ROWS
-    return Run(_name(place.path), choices, summary, metrics)
+    return Run(seen_from_here(place.path), choices, summary, metrics)
 
 
 def _rows(path: Path) -> dict[Path, dict[str, str]]:
@@ -255,23 +255,19 @@ def _rows(path: Path) -> dict[Path, dict[str, str]]:
 def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
     """A run as a table says it. An empty cell is null where the run's options have that key; else the run has
     no such key, which another one in the table has."""
-    said = {key: _parsed(cell) for key, cell in row.items()}
     outside = {*OUTCOMES, *METRICS, *_FURTHER}
-    choices = {
-        key: value
-        for key, value in said.items()
-        if key not in outside and not key.startswith((COLUMN, *(f"{part}." for part in PARTS)))
-    }
+    choices: dict[str, Any] = {}
+    summary: dict[str, Any] = {part: {} for part in PARTS}
+    for key, cell in row.items():
+        value, (part, _, name) = _parsed(cell), key.partition(".")
+        if part not in PARTS and key not in outside and not key.startswith(COLUMN):
+            choices[key] = value
+        elif value is not None:
+            of = summary[part] if part in PARTS else summary
+            of[name or key] = value
     declared = defaults(choices)
     choices = {key: value for key, value in choices.items() if value is not None or key in declared}
-    summary: dict[str, Any] = {}
-    for key, value in said.items():
-        part, _, name = key.partition(".")
-        if part in PARTS and value is not None:
-            summary.setdefault(part, {})[name] = value
-        elif key in outside and value is not None:
-            summary[key] = value
-    return Run(_name(place), choices, summary, metrics)
+    return Run(seen_from_here(place), choices, summary, metrics)
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:
@@ -299,6 +295,7 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
     return {str(of): part.reset_index(drop=True) for of, part in parts}
 
 
-def _name(path: Path) -> str:
-    resolved, here = path.resolve(), Path.cwd().resolve()
+def seen_from_here(path: str | Path) -> str:
+    """A place relative to the current directory if it is below it, else whole."""
+    resolved, here = Path(path).resolve(), Path.cwd().resolve()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)

@@ -51,7 +51,7 @@ class Window:
     jobs: pd.DataFrame
     clients: list[int]
     end: float
-    updates: pd.DataFrame  # columns update, time: those within the window
+    updates: pd.Series  # when each update within the window happened
 
 
 def draw_trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
@@ -79,23 +79,18 @@ def read_jobs(path: Path) -> pd.DataFrame:
     return jobs
 
 
-def update_times(jobs: pd.DataFrame) -> pd.DataFrame:
-    """When each update happened: at the last arrival among its jobs, and never before the previous update."""
-    last = jobs.groupby("applied_update").finish_time.max().cummax()
-    return pd.DataFrame({"update": last.index.astype(int), "time": last.to_numpy()})
-
-
 def window(jobs: pd.DataFrame) -> Window:
     """The beginning of a trace: as many updates and clients as fit in one picture."""
-    updates = update_times(jobs)
+    # an update happens at the last arrival among its jobs, and never before the previous update
+    updates = jobs.groupby("applied_update").finish_time.max().cummax()
     each = jobs["applied_update"].notna().sum() / max(1, len(updates))
     most = max(_UPDATES, round(_ARRIVALS / max(1, each)))
-    ends = updates["time"].head(most) if len(updates) else jobs[["dispatch_time", "finish_time"]].max()
+    ends = updates.head(most) if len(updates) else jobs[["dispatch_time", "finish_time"]].max()
     end = float(ends.max()) * (1.0 + 1e-9)
     started = jobs[jobs["dispatch_time"] < end]
     clients = list(dict.fromkeys(started["client"]))[:_CLIENTS]
     shown = started[started["client"].isin(clients)]
-    return Window(shown, sorted(clients), end, updates[updates["time"] <= end])
+    return Window(shown, sorted(clients), end, updates[updates <= end])
 
 
 def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -107,9 +102,8 @@ def histogram(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def _said(shown: Window, staleness: pd.DataFrame, path: Path) -> dict[str, Any]:
     """The caption, as data."""
-    values, counts = staleness["staleness"], staleness["jobs"]
-    mean = float((values * counts).sum() / max(counts.sum(), 1))
-    largest = int(values[counts > 0].max() if counts.any() else 0)
+    counts, largest = staleness["jobs"], int(staleness["staleness"].iloc[-1])
+    mean = float((staleness["staleness"] * counts).sum() / max(counts.sum(), 1))
     settings = caption.common(read([path]) if RunDirectory(path).has(METRICS) else [])
     text = (
         f"{caption.settings_line(settings)}. Time line: {len(shown.updates)} updates (▾) of"
@@ -160,10 +154,10 @@ def _time_line(ax: Axes, shown: Window, norm: Normalize) -> None:
         if job["status"] == "failed" and finish <= shown.end:
             ax.plot([end], [row], **_FAILED, zorder=4, clip_on=False, gid="failed")
     top = len(rows) - 0.4
-    for time in shown.updates["time"]:
+    for time in shown.updates:
         ax.axvline(time, color=MUTED, linewidth=0.5, linestyle=(0, (2, 1.5)), zorder=1.5)
     at_top = np.full(len(shown.updates), top)
-    ax.plot(shown.updates["time"], at_top, **_UPDATE, clip_on=False, zorder=4, gid="update")
+    ax.plot(shown.updates, at_top, **_UPDATE, clip_on=False, zorder=4, gid="update")
     ax.set(xlabel="Virtual time", ylabel="Client", xlim=(0, shown.end), ylim=(-0.6, top))
     ax.set_yticks(list(rows.values()), list(map(str, rows)))
     ax.tick_params(axis="y", length=0)

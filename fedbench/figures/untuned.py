@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedbench.config.grouping import differing
+from fedbench.config.grouping import differing, split
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
 from fedbench.figures.lines import Floats
@@ -35,11 +35,11 @@ def scores(runs: Sequence[Run]) -> pd.DataFrame:
     if not runs:
         raise DataError("no finished run to compare")
     keys = [key for key in differing(run.choices for run in runs) if key.split(".")[0] != "algorithm"]
-    varied: dict[str, list[str]] = {}
-    for name in {str(run.choices.get("algorithm")) for run in runs}:
-        same = (run.choices for run in runs if str(run.choices.get("algorithm")) == name)
-        varied[name] = [key for key in differing(same) if key.startswith("algorithm.")]
-    frame = pd.DataFrame([_score(run, keys, varied[str(run.choices.get("algorithm"))]) for run in runs])
+    varied = {}
+    for (name,), part in split(runs, ["algorithm"], lambda run: run.choices).items():
+        different = differing(run.choices for run in part)
+        varied[name] = [key for key in different if key.startswith("algorithm.")]
+    frame = pd.DataFrame([_score(run, keys, varied[run.choices.get("algorithm")]) for run in runs])
     parts = [_of_schedule(part) for _, part in frame.groupby("schedule", sort=False)]
     return pd.concat(parts, ignore_index=True)
 

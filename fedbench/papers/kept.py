@@ -32,6 +32,7 @@ from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import IDENTITY
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
+from fedbench.tuning.tune import write_table
 
 _OUTCOME = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error", "metric",
             "commit", "data_note")  # fmt: skip
@@ -68,8 +69,7 @@ def write_tuning(out: Path, chosen: Chosen) -> None:
     """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
     edges marked."""
     if chosen:
-        table = trials_table([(branch.named, found) for branch, found in chosen])
-        write_text(out / "tuning.csv", _csv(table))
+        write_table(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
 
 
 def write_made(out: Path, figure: Figure, scale: str, files: Sequence[Path], said: Mapping[str, Any]) -> None:
@@ -127,8 +127,8 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
                                for key, value in (run.summary.get(part) or {}).items()})  # fmt: skip
         measured += [{"run": number, **row} for row in run.rows]
     table = pd.concat([pd.DataFrame(rows, dtype=object) for rows in kinds.values()], axis=1)
-    write_text(out / RUNS_CSV, _csv(table))
-    rounds = _csv(pd.DataFrame(measured, dtype=object)).encode()
+    write_table(out / RUNS_CSV, table)
+    rounds = pd.DataFrame(measured, dtype=object).to_csv(index=False, lineterminator="\n").encode()
     if len(rounds) > LARGEST:  # the same bytes each time: no name, no date
         rounds, kept, gone = gzip.compress(rounds, mtime=0), out / PACKED, out / ROUNDS_CSV
     else:
@@ -140,11 +140,11 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
 # ---- drawing again ---------------------------------------------------------------------------------------
 
 
-def redraw(figure: Figure, scale: str, root: Path = Path()) -> bool:
+def redraw(figure: Figure, scale: str) -> bool:
     """Draw a figure again from what is kept, and write its page. Returns whether claims are to be judged
     again: a table that it draws is another one than before, or it has no page yet. Raises DataError if what
     is kept is not enough."""
-    out = shown(figure.name, scale, root)
+    out = shown(figure.name, scale)
     if (content := made(out)) is None:
         raise DataError(f"{figure.name} --scale {scale}: no results are kept")
     tables(out)  # refuses those of an earlier version
@@ -178,10 +178,6 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
             write_text(file, json.dumps(said, indent=1, ensure_ascii=False) + "\n")
             caption = file.with_suffix(".md")
             write_text(caption, caption.read_text(encoding="utf-8").rstrip("\n") + line + "\n")
-
-
-def _csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

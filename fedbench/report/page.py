@@ -126,12 +126,11 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
 
 def _of_tunings(directories: Sequence[Path]) -> list[str]:
     """What the settings of a tuning are: its winners, chosen by its rule."""
-    said = [(place, read_json(place / TUNING)) for place in directories]
     return [
         f"{place}: the winners of a search, each at its own values. Rule: {found.get('rule')}. Its trials:"
         f" fedbench report {place / TRIALS}."
-        for place, found in said
-        if found is not None
+        for place in directories
+        if (found := read_json(place / TUNING)) is not None
     ]
 
 

@@ -27,12 +27,8 @@ from fedbench.papers.tests import Leads
 
 POWERS = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
-THEOREM = {
-    ("iid", "vector"): 0.72,
-    ("iid", "tensor"): 0.5,
-    ("shards", "vector"): 0.5,
-    ("shards", "tensor"): 0.3,
-}
+THEOREM = {("iid", "vector"): 0.72, ("iid", "tensor"): 0.5,
+           ("shards", "vector"): 0.5, ("shards", "tensor"): 0.3}  # fmt: skip
 
 
 def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
@@ -99,14 +95,20 @@ def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:
         draw_relative([run for run in found if run.status != "failed"], tmp_path, FACTORS)
 
 
+def ended(accuracy: float | None, seed: int, hyper: dict[str, float], **choices: object) -> Run:
+    """A run with these choices (with __ for a dot); without an accuracy it has diverged."""
+    said = CONFIG | {"seed": seed} | {key.replace("__", "."): value for key, value in choices.items()}
+    status = "completed" if accuracy else "diverged"
+    summary = {"status": status, "final_accuracy": accuracy, "hyper": hyper}
+    return Run("run", said, summary, pd.DataFrame())
+
+
 # ---- settings ------------------------------------------------------------------------------------------
 
 
-def run(accuracy: float, gamma: float, seed: int = 0, status: str = "completed", **choices: object) -> Run:
-    said = {**CONFIG, "rounds": 400, "algorithm": "padamfed", "algorithm.norm": "vector", "seed": seed}
-    said |= {key.replace("__", "."): value for key, value in choices.items()}
-    summary = {"status": status, "final_accuracy": accuracy, "hyper": {"server_lr": gamma}}
-    return Run(f"run-{accuracy}-{seed}", said, summary, pd.DataFrame())
+def run(accuracy: float | None, gamma: float, seed: int = 0, **choices: object) -> Run:
+    own = {"rounds": 400, "algorithm": "padamfed", "algorithm__norm": "vector"}
+    return ended(accuracy, seed, {"server_lr": gamma}, **own | choices)
 
 
 def without_noise(accuracy: float, gamma: float, **choices: object) -> Run:
@@ -123,7 +125,7 @@ def test_each_setting_has_the_bound_of_its_own_path_length_split_and_cell() -> N
             run(0.7, gamma, seed=1),
             run(0.5, gamma, partition="iid", partition__alpha=None),
             run(0.65, wider, clients__per_round=20),
-            run(0.3, vr, status="diverged", algorithm="padamfed_vr"),
+            run(None, vr, algorithm="padamfed_vr"),
             run(0.2, gamma, dataset__split="balanced"),
             without_noise(0.79, gamma),
             without_noise(0.85, wider),
@@ -172,16 +174,13 @@ def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
 
 
 def on_task(name: str, task: str, accuracy: float | None, seed: int = 0, **choices: object) -> Run:
-    """A run on a task, which is a partition; without an accuracy it has diverged."""
-    said = {**CONFIG, "algorithm": name, "seed": seed, "partition": task, "partition.alpha": None}
-    said |= {f"algorithm.{key}" if key in ("lr", "norm") else key: value for key, value in choices.items()}
-    outcome = {"status": "completed" if accuracy else "diverged", "final_accuracy": accuracy}
-    return Run(f"{name}-{task}-{seed}", said, outcome, pd.DataFrame())
+    """A run on a task, which is a partition."""
+    return ended(accuracy, seed, {}, algorithm=name, partition=task, partition__alpha=None, **choices)
 
 
 def tasks() -> list[Run]:
     """FedAvg with two rates and PAdaMFed with two norms on two tasks, two seeds; accuracies as above."""
-    cases = [("fedavg", "lr", FEDAVG), ("padamfed", "norm", THEOREM)]
+    cases = [("fedavg", "algorithm__lr", FEDAVG), ("padamfed", "algorithm__norm", THEOREM)]
     return [on_task(name, task, accuracy, seed, **{key: value}) for name, key, table in cases
             for (task, value), accuracy in table.items() for seed in (0, 1)]  # fmt: skip
 
