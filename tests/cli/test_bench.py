@@ -61,8 +61,7 @@ def test_growth(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     bench("bench_growth.py", "--axes", "S,hidden", "--points", "2", "--rounds", "1", "--out", str(out))
     found = read(out)
-    assert [(row["axis"], row["value"]) for row in found[:4]] == [
-        ("S", "1"), ("S", "3"), ("hidden", "10"), ("hidden", "30"),
-    ]  # fmt: skip
+    cells = [f"{row['axis']} {row['value']}" for row in found[:4]]
+    assert cells == ["S 1", "S 3", "hidden 10", "hidden 30"]
     assert [row["algorithm"] for row in found] == ["fedavg"] * 4 + ["scaffold"] * 4
     assert out.with_suffix(".png").stat().st_size > 1000

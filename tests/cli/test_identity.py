@@ -89,14 +89,6 @@ def test_all_keys_of_a_users_own_option_count(tmp_path: Path) -> None:
     assert found == PLAIN | {"dataset": "ours", "dataset.noise": 0, "dataset.size": 3}
 
 
-def test_another_option_comes_first_among_the_differences(base: DictConfig) -> None:
-    found = difference(identity(base), identity(composed("algorithm=scaffold", "rounds=3")))
-    assert found[0] == ("algorithm", "fedavg", "scaffold")
-    assert found[1:] == [("rounds", 50, 3)]
-    found = difference(identity(base), identity(composed("trace=true", "dtype=float64")))
-    assert found == [("dtype", "float32", "float64"), ("trace", False, True)]
-
-
 def test_a_directory_is_named_after_the_hash_of_all_that_counts(base: DictConfig) -> None:
     """The first 12 digits of SHA-256 over the sorted JSON; whole numbers are written as integers."""
     config = compose_config(["rounds=7", "algorithm=padamfed", "dataset.test_samples=50", "loss.scale=2"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from run_files import Call, read
 
-from fedbench.figures.plot import main as plot_command
 from fedbench.sweeps.tables import closing_table, swept_in
 
 
@@ -30,7 +29,7 @@ def mean_and_deviation(values: list[float]) -> list[str]:
 
 def test_a_seed_counts_once_in_every_table(tuned, fedbench: Call, tmp_path: Path) -> None:
     """T has seed 0 of a winner twice; n is 3, and the mean is that of final/ alone: in `best`, in runs.csv,
-    rounds.csv and the closing table of the search's own directory, and in what `plot` draws of both parts."""
+    rounds.csv and the closing table of the search's own directory. (Figures: figures/test_figure_points.)"""
     expected = mean_and_deviation(list(tuned.values()))
     for place in (["T"], ["T/trials", "T/final"]):
         out = fedbench.done("best", *place, "--by", "algorithm,algorithm.lr")
@@ -46,20 +45,6 @@ def test_a_seed_counts_once_in_every_table(tuned, fedbench: Call, tmp_path: Path
     lines = [line.split() for line in closing_table(Path("T/runs.csv")).splitlines()]
     assert sorted(line[-1] for line in lines[1:]) == ["1", "1", "3", "3"]
     assert next(line for line in lines if line[:2] == ["fedavg", "0.2"])[2:5] == expected
-    for file in Path("T").glob("*/*/metrics.csv"):
-        seed = int(json.loads((file.parent / "summary.json").read_text())["config"]["seed"])
-        file.write_text(f"round,test_accuracy\n0,0.1\n1,{tuned[seed]}\n")
-    for part in ("trials", "final"):
-        fedbench("collect", f"T/{part}")
-    words = ["T/final", "T/trials", "--by", "algorithm,algorithm.lr", "--out", str(tmp_path / "figure")]
-    assert plot_command(words) == 0
-    (row,) = (
-        row
-        for row in read(tmp_path / "figure.csv")
-        if (row["algorithm"], row["algorithm.lr"], float(row["round"])) == ("fedavg", "0.2", 1)
-    )
-    assert float(row["n"]) == 3
-    assert float(row["test_accuracy_mean"]) == pytest.approx(statistics.fmean(tuned.values()))
 
 
 def test_of_several_attempts_the_completed_one_counts(runs, fedbench: Call) -> None:

@@ -214,24 +214,13 @@ def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_p
     before = sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
     line = "fedbench: rounds=2: a b/c holds a run with rounds=3; give another directory, or that value\n"
     assert fedbench.refused("hydra.run.dir=a b/c", "rounds=2") == line
-    other = fedbench.refused("hydra.run.dir=a b/c", "rounds=3", "algorithm=scaffold")
+    other = fedbench.refused("hydra.run.dir=a b/c", "dtype=float64", "algorithm=scaffold")
     assert other.startswith("fedbench: algorithm=scaffold: a b/c holds a run with algorithm=fedavg")
     assert before == sorted((file, file.stat().st_mtime_ns) for file in tmp_path.rglob("*"))
     assert fedbench("hydra.run.dir=a b/c", "rounds=3", "engine=loop")[0] == 0
     assert len(runs.done) == 1
     assert fedbench("seed=13")[::2] == (1, "fedbench: the disk is full\n")
     assert fedbench("seed=15")[::2] == (130, "fedbench: interrupted\n")
-
-
-def test_the_log_says_which_code_of_the_users_is_executed(runs, fedbench: Call, tmp_path: Path) -> None:
-    (tmp_path / "own_module_d.py").write_text("")
-    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
-    (tmp_path / "mine" / "algorithm" / "own.yaml").write_text("# mine\nname: own\nlr: 1\n")
-    given = ("-cd", "mine", "algorithm=own", "imports=[own_module_d]")
-    out = fedbench.done(*given)
-    assert "imports: this run uses the code of own_module_d" in out
-    (log,) = tmp_path.glob("outputs/runs/own-*/run.log")
-    assert "the code of own_module_d" in log.read_text()
 
 
 def test_the_files_of_hydra_are_those_that_hydra_writes(tmp_path: Path) -> None:

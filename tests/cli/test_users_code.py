@@ -177,3 +177,4 @@ def test_imports_are_executed_once_and_that_is_said(fedbench: Call) -> None:
     code, out, _ = fedbench(*SMALL, *words)
     assert (code, out.count(": executing the code of ")) == (0, 2)
     assert [Path(f"{name}.txt").read_text() for name in ("by_name_a", "by_path_b")] == ["x", "x"]
+    assert all("the code of by_path_b.py" in log.read_text() for log in Path("s").glob("*/run.log"))
