@@ -8,9 +8,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +184,8 @@ class Sweep:
 
     def _run(self) -> list[RunRecord]:
         cfg, directory, task = self.cfg, self.directory, RunJob()
-        launch: Callable[[Sequence[PlannedRun]], None]
-        if cfg.hydra.launcher._target_ == OUR_LAUNCHER:
-            ours = _ours(cfg)
-            launch = partial(ours.launch, self.context, task, cfg)
-        else:
-            ours = None
-            launch = partial(_launched_by_others, self.context, task, cfg)
+        ours = _ours(cfg) if cfg.hydra.launcher._target_ == OUR_LAUNCHER else None
+        launch = ours.launch if ours else _launched_by_others
         runs = self.plan()
         missing = [run for run in runs if not run.has_ended]
         if ours is not None and ours.starts_processes(len(missing)):
@@ -218,7 +212,7 @@ class Sweep:
                     batch = [run for run in batch if not (RunDirectory(run.place).in_use or run.has_ended)]
                     with one_line_os_errors(f"write {directory}"):  # what is prepared for a job
                         if batch:
-                            launch(batch)
+                            launch(self.context, task, cfg, batch)
                 collect(directory)
                 missing = _left_by_others(missing)
         finally:
@@ -306,10 +300,7 @@ def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     have neither ended nor failed here."""
     left = [run for run in runs if RunDirectory(run.place).status != FAILED and not run.has_ended]
     if left:
-        names = ", ".join(Path(run.name).name for run in left)
-        them = "it" if len(left) == 1 else "them"
-        line = "%d left to another process that computes %s, waiting for it: %s"
-        log.info(line, len(left), them, names)
+        log.info("waiting for another process that computes %s", ", ".join(run.place.name for run in left))
     while left and all(RunDirectory(run.place).in_use for run in left):
         time.sleep(LOOK_SECONDS)
     return [run for run in left if not run.has_ended]

@@ -77,15 +77,12 @@ class Launcher:
         return Pool(work, made).run()
 
     def _described(self, slots: Sequence[str | None], work: Work) -> str:
-        most, where = max(len(group.jobs) for group in work.groups), list(dict.fromkeys(filter(None, slots)))
-        return "".join(
-            [
-                f"{len(slots)} process{'es' if len(slots) > 1 else ''}",
-                f", {words[0]} each" if (words := self.words(None, work.config)) else "",
-                f", on {', '.join(where)}" if where else "",
-                f", up to {most} runs together in each" if most > 1 else "",
-            ]
-        )
+        most, where = max(len(group.jobs) for group in work.groups), dict.fromkeys(filter(None, slots))
+        parts = [f"{len(slots)} process{'es' if len(slots) > 1 else ''}"]
+        parts += [f"{word} each" for word in self.words(None, work.config)]
+        parts += [f"on {', '.join(where)}"] if where else []
+        parts += [f"up to {most} runs together in each"] if most > 1 else []
+        return ", ".join(parts)
 
     # ---- processes and their devices -----------------------------------------------------------------
 

@@ -124,8 +124,7 @@ class TuningPlan:
     @property
     def trials(self) -> TuningRuns:
         """The search's runs: a finished one keeps what its tables need, unless the user says otherwise."""
-        given = any(text.lstrip("+").startswith("checkpoint.keep=") for text in self.words)
-        words = self.words if given else [*self.words, "checkpoint.keep=false"]
+        words = ["checkpoint.keep=false", *self.words]
         return TuningRuns(words, self.runs, self.options.config_dir)
 
     @property
@@ -211,8 +210,6 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     if asked.runs is not None:  # the user has named no directory
         place = Path("outputs/tune") / place.relative_to("outputs/sweeps")
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + [*fixed]
-    if not any(text.startswith("hydra/launcher=") for text in words):
-        words.insert(0, "hydra/launcher=processes")
     left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
     return TuningPlan(words, tasks, list(seeds), place, asked.runs, config, options, left_alone)
 

@@ -81,7 +81,7 @@ def test_runs_that_another_process_has_are_waited_for(runs, fedbench: Call, tmp_
         runs.done.clear()
         runs.held = [16, 17, 18]
         out = fedbench.done("--multirun", "seed=1,16,17,18,2", place)
-        assert " left to another process that computes " in out
+        assert "waiting for another process that computes " in out
         assert [cfg.seed for cfg in runs.done] == [1, 16, 17, 18, 2, 17, 18]
         (table,) = tmp_path.glob("ours/runs.csv" if "ours" in place else "outputs/sweeps/*/*/runs.csv")
         assert [(row["seed"], row["status"]) for row in read(table)] == [
