@@ -110,19 +110,15 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
         for line in preview(planned):
             print(line, flush=True)
     elif sweeps:
-        return _report(Sweep(composer, composed))
+        sweep = Sweep(composer, composed)
+        directory, runs = sweep.directory, sweep.run()
+        print(f"\n{closing_table(directory / RUNS_CSV)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
+        if failed := failures(runs, directory):
+            raise RunError(failed)
+        return directory
     else:
         run(composer, composed)
     return None
-
-
-def _report(sweep: Sweep) -> Path:
-    """Run a sweep, print how it ended, and return its directory. Raises RunError if runs failed."""
-    directory, runs = sweep.directory, sweep.run()
-    print(f"\n{closing_table(directory / RUNS_CSV)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
-    if line := failures(runs, directory):
-        raise RunError(line)
-    return directory
 
 
 # ---- flags that show something ---------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from fedbench.config.compose import config_directories, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
+from fedbench.config.grouping import settings
 from fedbench.config.identity import digest
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
@@ -30,9 +31,6 @@ from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
     from fedbench.runs.session import Session
-
-_STEP_GROUPS = ("dataset", "model", "local", "loss", "optimizer")
-_STEP_KEYS = ("algorithm", "clients.per_round", "dtype", "deterministic")
 
 log = logging.getLogger(__name__)
 _traceback_log = logging.getLogger("fedbench.traceback")  # goes to run.log alone
@@ -165,13 +163,9 @@ def _of_a_sweep(record: logging.LogRecord) -> bool:
 def program(config: Config) -> str:
     """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
     differ."""
-    shaping = {}
-    for key, value in flat(config).items():
-        group = key.split(".")[0]
-        variant = group == "algorithm" and isinstance(value, str | bool)
-        if variant or group in _STEP_GROUPS or key in _STEP_KEYS:
-            shaping[key] = value
-    return digest(shaping)
+    choices = settings(flat(config)).items()
+    free = {key for key, value in choices if together.is_free(key, 0 if value is None else value)}
+    return digest({key: value for key, value in choices if key not in free})  # null: a theorem's number
 
 
 # ---- how a run ended, without torch ----------------------------------------------------------------------

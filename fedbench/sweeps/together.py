@@ -84,7 +84,7 @@ def kind_of(run: Run) -> Kind | None:
         return None  # a batch is as wide as the largest client's, so every run has steps of its own shape
     key = digest(
         [
-            {key: value for key, value in flat(config).items() if not _is_free(key, value)},
+            {key: value for key, value in flat(config).items() if not is_free(key, value)},
             problem.equal_steps,
             # where epochs say how many steps there are, they follow from the sizes of clients
             [] if problem.steps_or_epochs[0] is not None else [config.clients.total, repr(config.partition)],
@@ -111,8 +111,8 @@ def _takes_compiled_steps(run: Run) -> bool:
     return run.prepare().choice.engine == "compile"
 
 
-def _is_free(key: str, value: object) -> bool:
-    """Whether runs of one kind may differ in a key."""
+def is_free(key: str, value: object) -> bool:
+    """Whether runs with the same step may differ in a key."""
     group = key.split(".")[0]
     number = group == "algorithm" and isinstance(value, int | float) and not isinstance(value, bool)
     return number or group in _FREE or key in _FREE_KEYS

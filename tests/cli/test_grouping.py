@@ -38,11 +38,9 @@ def test_rates_of_two_methods_are_told_by_their_names() -> None:
 
 def test_every_other_key_makes_another_experiment() -> None:
     """dtype and precision, rounds, sizes, rates: whatever is not the seed, and not how a run was computed."""
-    configs = [
-        compose_config(["model=mlp", "partition=dirichlet", "schedule=async", "delay=lognormal"]).choices,
-        compose_config(["algorithm=fedadam", "dataset=synthetic", "model=resnet18"]).choices,
-    ]
-    keys = {key for config in configs for key in config}
+    words = ["model=mlp", "partition=dirichlet", "schedule=async", "delay=lognormal", "algorithm=fedadam"]
+    config = compose_config(words).choices
+    keys = {*config, *compose_config(["dataset=synthetic", "model=resnet18"]).choices}
     ours = {"engine", "device", "chunk", "threads", "resume", "progress", "verbose", "hooks", "cuda_graph"}
     ours |= {"data.root", "deterministic", "trace", "imports", "init_from", "seed"}
     sections = ("eval.", "checkpoint.", "state.")
@@ -50,7 +48,7 @@ def test_every_other_key_makes_another_experiment() -> None:
     assert keys - told <= ours | {key for key in keys if key.startswith(sections)}
     assert told & ours == set()
     for key in ("dtype", "precision", "rounds", "clients.per_round", "loss.scale", "partition.seed", "delay"):
-        found = differing([{**configs[0], key: "one"}, {**configs[0], key: "other"}])
+        found = differing([{**config, key: "one"}, {**config, key: "other"}])
         assert found[0] == key or key in found
 
 

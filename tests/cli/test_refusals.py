@@ -132,7 +132,6 @@ def test_bad_input_is_one_line(runs: Any, fedbench: Call, tmp_path: Path, given:
 
 @pytest.mark.parametrize(("given", "line"), BY_A_RUN)
 def test_what_a_run_refuses_is_one_line(fedbench: Call, tmp_path: Path, given: str, line: str) -> None:
-    """By its method, its data and its device, before anything is written."""
     assert fedbench.refused(*given.split()).startswith(f"fedbench: {line}")
     assert list(tmp_path.iterdir()) == []
 

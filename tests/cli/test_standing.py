@@ -24,7 +24,6 @@ def rounds(place: Path, *rows: tuple[int, float]) -> None:
 
 
 def test_where_a_sweep_stands(runs, fedbench: Call) -> None:
-    """Ended, failed, diverged, running, stopped and missing runs, and their rounds."""
     fedbench("-m", "seed=0,1,2,13,14", "rounds=100", "hydra.sweep.dir=s")
     _, running, stopped, *_ = manifest = json.loads(Path("s/sweep.json").read_text())["jobs"]
     for name, so_far in ((running, ((20, 10.0), (40, 20.0))), (stopped, ((5, 5.0), (10, 10.0)))):

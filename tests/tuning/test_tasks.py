@@ -104,7 +104,6 @@ def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Pa
     ],
 )
 def test_what_cannot_be_meant_is_refused(words: list[str], how: dict, said: str) -> None:
-    """One line, before anything is written."""
     with pytest.raises(UserError) as refusal:
         asked(*words, **how)
     assert said in str(refusal.value)
