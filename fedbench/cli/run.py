@@ -22,7 +22,7 @@ from fedbench import process_group
 from fedbench.config.compose import Composer, config_directories
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
-from fedbench.config.options import conf_dir, read_config
+from fedbench.config.options import option_file, read_config
 from fedbench.config.overrides import Grid, written
 from fedbench.errors import RunError, UsageError, nearest, word
 from fedbench.fields import rules
@@ -220,8 +220,8 @@ def _wrapped(line: str, indent: str) -> list[str]:
 
 def _comments(group: str, name: str) -> dict[str, str]:
     """The comments on the keys in an option's file, beside or above each key."""
-    file, found, above = conf_dir() / group / f"{name}.yaml", {}, ""
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+    file, found, above = option_file(group, name), {}, ""
+    for line in file.read_text(encoding="utf-8").splitlines() if file else []:
         key, _, beside = line.partition(" # ")
         above = f"{above} {line[2:]}" if line.startswith("# ") else above
         if key[:1].isalpha():

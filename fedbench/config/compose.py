@@ -36,7 +36,7 @@ from fedbench.config.checks import (
 from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
-from fedbench.config.options import REGISTERED, conf_dir, read_config, read_file
+from fedbench.config.options import REGISTERED, conf_dir, option_file, read_config, read_file
 from fedbench.config.overrides import first_values, listed, recorded
 from fedbench.config.register import UserDirectory, register
 from fedbench.errors import ConfigError, UsageError
@@ -211,7 +211,7 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
     modules: Any = plain.get("imports")
     for group in REGISTERED if modules and isinstance(modules, list) else ():
         name = (plain.get(group) or {}).get("name")
-        if not (conf_dir() / group / f"{name}.yaml").is_file():  # its class may have keys that its file lacks
+        if option_file(group, str(name)) is None:  # its class may have keys that its file lacks
             imports.execute("imports", modules)
     config = read_config(plain, searchpath)
     refuse_missing(config.logger)

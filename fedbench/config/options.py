@@ -62,15 +62,14 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
             cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
             declared[group] = fields.plain(cls()) if cls else {}
         else:
-            file = conf_dir() / group / f"{name}.yaml"
-            content = read_file(file) if file.is_file() else {}
+            content = read_file(file) if (file := option_file(group, name)) else {}
             declared[group] = {key: value for key, value in content.items() if key not in _NOT_OFFERED}
     return {**flat({key: value for key, value in declared.items() if value != {}}), **UNSAID, **USUAL}
 
 
 def is_ours(group: str, name: str) -> bool:
     """Whether fedbench has this option, so that all its keys are declared."""
-    return name in CLASSES[group] if group in CLASSES else (conf_dir() / group / f"{name}.yaml").is_file()
+    return name in CLASSES[group] if group in CLASSES else option_file(group, name) is not None
 
 
 def with_defaults(choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +101,12 @@ def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:
     return sorted(names)
 
 
+def option_file(group: str, name: str, searchpath: Sequence[Path] = ()) -> Path | None:
+    """The file of an option: the first in the user's directories, else in conf/; None if there is none."""
+    files = (place / group / f"{name}.yaml" for place in (*searchpath, conf_dir()))
+    return next((file for file in files if file.is_file()), None)
+
+
 def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
     """The keys of a group's option: those that its class declares, and those in its file and in the files
     that it builds upon.
@@ -114,13 +119,11 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     own = fields.REGISTERED.get((group, name))
     own = None if own is None or fields.is_own(own) else own
     keys += fields.options_of(own) if own else ()
-    ours = conf_dir()  # searched last, unless `searchpath` contains it
-    places = [*searchpath, *([] if ours in searchpath else [ours])]
-    files = [file for file in (place / group / f"{name}.yaml" for place in places) if file.is_file()]
-    if (not files and own is None) or (group in CLASSES and group not in REGISTERED):
+    file = option_file(group, name, searchpath)
+    if (file is None and own is None) or (group in CLASSES and group not in REGISTERED):
         names = list(CLASSES.get(group, ())) or options(group, searchpath)
         raise ConfigError(f"{group}.name", name, f"must be the name of an option: {', '.join(names)}", names)
-    content = read_file(files[0]) if files else {}
+    content = read_file(file) if file else {}
     for base in content.get("defaults", []):
         if isinstance(base, str) and base != "_self_":
             keys += option_keys(group, base.removeprefix(f"/{group}/"), searchpath)

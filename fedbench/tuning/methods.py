@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedbench import fields
-from fedbench.config.options import conf_dir, option_keys, read_file
+from fedbench.config.options import option_file, option_keys, read_file
 from fedbench.config.overrides import Grid, Value
 
 SMALL = 20
@@ -29,7 +29,7 @@ def usual_values(method: str, searchpath: Sequence[Path]) -> dict[str, list[Valu
     """The values to try of a method's keys: those of grid/METHOD.yaml. A method of the user's own without
     such a file has those of conf/grid/own_method.yaml, by its keys' names. Empty if nothing is tuned."""
     content = _file("grid", method, searchpath)
-    if content is None and (conf_dir() / _GROUP / f"{method}.yaml").is_file():
+    if content is None and option_file(_GROUP, method):
         return {}  # ours: its theorem gives all step sizes
     if content is None:
         keys = defaults_of(method, searchpath)
@@ -63,6 +63,5 @@ def _is_number(value: Value) -> bool:
 
 def _file(group: str, name: str, searchpath: Sequence[Path]) -> dict[str, Value] | None:
     """The content of the first file of that name; None if there is none."""
-    files = [place / group / f"{name}.yaml" for place in [*searchpath, conf_dir()]]
-    file = next((file for file in files if file.is_file()), None)
+    file = option_file(group, name, searchpath)
     return None if file is None else dict(read_file(file))
