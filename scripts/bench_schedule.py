@@ -42,7 +42,7 @@ def measure(words: str, jobs: int) -> dict[str, float]:
     """Build one trace of about `jobs` jobs in this (fresh) process; return its jobs, times and sizes."""
     from fedbench.config.compose import compose
     from fedbench.runs.traces import build_trace
-    from fedbench.schedule import summary
+    from fedbench.schedule.report import summary
 
     config = compose(words.split()).config
     config = dataclasses.replace(config, rounds=jobs // config.clients.per_round)

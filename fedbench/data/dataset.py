@@ -110,10 +110,8 @@ def _check_labels(data: Dataset, where: str, x: Tensor, y: Tensor) -> None:
             raise _wrong(where, y, f"floats ({len(x)}, {data.classes}) are")
         if not bool(torch.isfinite(y).all()):
             raise DataError(f"{where} holds a NaN or an infinity in sample {_first(~torch.isfinite(y))}")
-        if data.task == "multilabel" and not bool(((y == 0) | (y == 1)).all()):
-            raise DataError(
-                f"{where} holds a value other than 0 and 1 in sample {_first((y != 0) & (y != 1))}"
-            )
+        if data.task == "multilabel" and bool((others := (y != 0) & (y != 1)).any()):
+            raise DataError(f"{where} holds a value other than 0 and 1 in sample {_first(others)}")
         return
     sequence = data.task == "sequence"
     if sequence and data.vocabulary is None:
@@ -202,9 +200,7 @@ def _samples(where: str, x: np.ndarray) -> np.ndarray:
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise _wrong(where, x, "uint8 or a float type is")
     if x.ndim not in (2, 3, 4) or 0 in x.shape:
-        raise _wrong(
-            where, x, "images (n, h, w) or (n, h, w, c), or features (n, f), at least one sample, are"
-        )
+        raise _wrong(where, x, "images (n, h, w) or (n, h, w, c), or features (n, f), at least one, are")
     if x.ndim == 4 and x.shape[1] <= 4 < x.shape[3]:  # channels first
         raise _wrong(where, x, "(n, h, w, c) with 1 to 4 channels, last, or more where h is larger, is")
     if x.ndim == 3:

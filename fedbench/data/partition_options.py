@@ -140,16 +140,7 @@ class File(PartitionOptions):
 PARTITIONS: dict[str, type[PartitionOptions]] = {
     cls.name: cls
     for cls in (
-        Iid,
-        Dirichlet,
-        DirichletClients,
-        Shards,
-        Classes,
-        Similarity,
-        PowerLaw,
-        Quantity,
-        LognormalLabels,
-        Natural,
-        File,
+        *(Iid, Dirichlet, DirichletClients, Shards, Classes, Similarity),
+        *(PowerLaw, Quantity, LognormalLabels, Natural, File),
     )
 }

@@ -68,15 +68,6 @@ class Perceptron(Model):
         return nn.Sequential(*layers)
 
 
-def _stage(
-    conv: nn.Module, norm: nn.Module | None, pool: nn.Module | None, after: nn.Module
-) -> list[nn.Module]:
-    """Convolution, norm, nonlinearity, pool. A max pool comes before the nonlinearity: the result is the
-    same, for a quarter of the work."""
-    rest = [pool, after] if isinstance(pool, MaxPool2x2) else [after, pool]
-    return [layer for layer in (conv, norm, *rest) if layer is not None]
-
-
 @dataclass(frozen=True)
 class _TwoConvolutions(Model):
     """Options of cnn and cnn_small: `norm` follows each convolution, `dropout` precedes each linear layer."""
@@ -200,13 +191,16 @@ class Convolutional(Model):
         kernels, paddings = (self._each(net, key, net.channels) for key in ("kernels", "padding"))
         stages = zip(net.channels, kernels, paddings, strict=True)
         for number, (outputs, kernel, padding) in enumerate(stages, 1):
-            conv = Convolution(inputs, outputs, kernel, padding=padding)
-            norm = None if self.norm == "none" else norm2d(self.norm, outputs, self.groups)
-            pool = (
-                (MaxPool2x2() if net.pooling == "max" else nn.AvgPool2d(2)) if number in net.pools else None
-            )
-            layers += _stage(conv, norm, pool, after())
-            sides = [(side + 2 * padding - kernel + 1) // (1 if pool is None else 2) for side in sides]
+            layers.append(Convolution(inputs, outputs, kernel, padding=padding))
+            layers += [] if self.norm == "none" else [norm2d(self.norm, outputs, self.groups)]
+            if number not in net.pools:
+                layers.append(after())
+            elif net.pooling == "max":  # before the nonlinearity: the same, for a quarter of the work
+                layers += [MaxPool2x2(), after()]
+            else:
+                layers += [after(), nn.AvgPool2d(2)]
+            halved = 2 if number in net.pools else 1
+            sides = [(side + 2 * padding - kernel + 1) // halved for side in sides]
             if min(sides) < 1:
                 allowed = f"nothing is left of images of {shape[1]}x{shape[2]} after convolution {number}"
                 raise ConfigError("model", f"conv ({self.preset})", allowed)
@@ -330,19 +324,15 @@ class Torchvision(Model):
         channels, height, width = image_shape("torchvision", shape)
         names = models.list_models(module=models)
         if self.arch not in names:
-            raise ConfigError(
-                "model.arch", self.arch, "must be a classification network of torchvision", names
-            )
-        further: dict[str, dict[str, Any]] = {
-            "googlenet": {"aux_logits": False, "init_weights": True},
-            "inception_v3": {"aux_logits": False, "init_weights": True},
-            "maxvit_t": {"input_size": (height, width)},
-            **{name: {"image_size": height} for name in names if name.startswith("vit_")},
-        }
+            allowed = "must be a classification network of torchvision"
+            raise ConfigError("model.arch", self.arch, allowed, names)
+        further: dict[str, Any] = {"image_size": height} if self.arch.startswith("vit_") else {}
+        if self.arch in ("googlenet", "inception_v3"):
+            further = {"aux_logits": False, "init_weights": True}
+        elif self.arch == "maxvit_t":
+            further = {"input_size": (height, width)}
         try:
-            network: nn.Module = models.get_model(
-                self.arch, num_classes=classes, **further.get(self.arch, {})
-            )
+            network: nn.Module = models.get_model(self.arch, num_classes=classes, **further)
             self._adapt(network)
             where, stem = next(x for x in network.named_modules() if isinstance(x[1], nn.Conv2d))
             if channels != stem.in_channels:

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from fedbench.models.layers import by_quarters
 
+Gradients = tuple[Tensor, Tensor, Tensor]  # of driven, weight and bias
+
 
 def _space(like: Tensor, width: int) -> Tensor:
     return like.new_empty(*like.shape[:-1], width)
@@ -54,9 +56,7 @@ class Tanh:
             states[:, t].baddbmm_(states[:, t - 1], weight.mT).tanh_()
         return states, _space(driven, 0)
 
-    def backward(
-        self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor) -> Gradients:
         delta = torch.empty_like(states)
         total = grad.clone(memory_format=torch.contiguous_format)
         for t in range(states.shape[1] - 1, -1, -1):
@@ -78,9 +78,7 @@ class LSTM:
     def forward(self, driven: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         return self.fused_forward(driven, weight) if driven.is_cuda else self.plain_forward(driven, weight)
 
-    def backward(
-        self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor) -> Gradients:
         gates = (self.fused_backward if grad.is_cuda else self.plain_backward)(grad, kept, weight)
         return gates, _weight_gradient(gates, states), weight.new_empty(len(weight), 0)
 
@@ -181,9 +179,7 @@ class GRU:
             state = torch.lerp(candidate[:, t], state, update[:, t], out=states[:, t])
         return states, kept
 
-    def backward(
-        self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor) -> Gradients:
         reset, update, candidate, inner = kept.chunk(4, dim=-1)
         units = weight.shape[-1]
         to_candidate = (1 - update) * (1 - candidate.square())
@@ -236,12 +232,10 @@ class _Recur(torch.autograd.Function):
         return both
 
     @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, str], output: tuple[Tensor, Tensor]
-    ) -> None:
-        ctx.cell = inputs[3]
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _, weight, _, ctx.cell = inputs
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*output, inputs[1])
+        ctx.save_for_backward(*output, weight)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
@@ -262,14 +256,11 @@ def _forward(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> tuple[T
     return states.view(*lead, states.shape[-1]), kept.view(*lead, kept.shape[-1])
 
 
-def _backward(
-    grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor, cell: str
-) -> tuple[Tensor, Tensor, Tensor]:
+def _backward(grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor, cell: str) -> Gradients:
     if torch.is_grad_enabled() and (grad.requires_grad or weight.requires_grad):
         raise RuntimeError("recurrent layers have no second derivative here")
-    driven, product, bias = CELLS[cell].backward(
-        _stacked(grad, 3), _stacked(states, 3), _stacked(kept, 3), _stacked(weight, 2)
-    )
+    given = [*(_stacked(x, 3) for x in (grad, states, kept)), _stacked(weight, 2)]
+    driven, product, bias = CELLS[cell].backward(*given)
     rows = driven.view(*states.shape[:-1], driven.shape[-1])
     return rows, product.view(weight.shape), bias.view(*weight.shape[:-2], bias.shape[-1])
 
@@ -279,9 +270,7 @@ def _forward_shapes(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> 
     return driven.new_empty(*lead, units), driven.new_empty(*lead, CELLS[cell].kept * units)
 
 
-def _backward_shapes(
-    grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor, cell: str
-) -> tuple[Tensor, Tensor, Tensor]:
+def _backward_shapes(grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor, cell: str) -> Gradients:
     rows, units = weight.shape[-2:]
     bias = units if cell == "gru" else 0
     return (

@@ -57,9 +57,8 @@ class Recurrent(nn.Module):
         """All states (T, B, hidden) of one layer on its input sequence (T, B, width)."""
         weight, recurrent, bias = (getattr(self, f"{name}_l{layer}") for name in PARAMETERS[:3])
         inner: Tensor = getattr(self, f"{PARAMETERS[3]}_l{layer}", torch.zeros_like(bias))
-        moved = (
-            2 * self.hidden if self.cell == "gru" else len(inner)
-        )  # the reset gate scales its candidate's bias
+        # the GRU's reset gate scales its candidate's bias
+        moved = 2 * self.hidden if self.cell == "gru" else len(inner)
         bias = bias + functional.pad(inner[:moved], (0, len(inner) - moved))
         driven = functional.linear(sequence.flatten(0, 1), weight, bias)  # one product for all steps
         driven = driven.to(recurrent.dtype)  # autocast computes the product in 16 bits

@@ -74,15 +74,14 @@ def register_model(name: str) -> Callable[[R], R]:
 
     def enter(made: R) -> R:
         is_model = isinstance(made, type) and issubclass(made, Model)
+        cls = cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
         if not is_own(made):
             _load_package()
             if (known := registered("model").get(name)) and is_own(known):
                 raise ValueError(f"{name} is a model of fedbench's own: yours needs another name")
             if is_model:
-                check_declared(cast(type[Model], made), (Model,))
-        REGISTERED["model", name] = (
-            cast(type[Model], made) if is_model else _of_factory(name, cast(Factory, made))
-        )
+                check_declared(cls, (Model,))
+        REGISTERED["model", name] = cls
         return made
 
     return enter
@@ -95,8 +94,7 @@ class _Made(Model):
     factory: ClassVar[Factory]
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        names = [name for name in options_of(type(self)) if name != "init"]
-        named = {name: getattr(self, name) for name in names}
+        named = {name: getattr(self, name) for name in options_of(type(self)) if name != "init"}
         if self.reads_tokens:
             named[VOCABULARY] = self.vocabulary
         return type(self).factory(shape, classes, **named)
@@ -150,9 +148,8 @@ def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int
         raise ConfigError("model", model, f"needs images (channels, height, width); samples are {shape}")
     channels, height, width = shape
     if min(height, width) < least:
-        raise ConfigError(
-            "model", model, f"needs images of at least {least}x{least} pixels; these are {height}x{width}"
-        )
+        allowed = f"needs images of at least {least}x{least} pixels; these are {height}x{width}"
+        raise ConfigError("model", model, allowed)
     return channels, height, width
 
 
@@ -161,10 +158,8 @@ def refuse_unsuitable(name: str, model: nn.Module) -> None:
     for where, module in model.named_modules():
         for kind, instead in _UNSUITABLE.items():
             if isinstance(module, kind):
-                layer = type(module).__name__
-                raise ConfigError(
-                    "model", name, f"torch.nn.{layer} (at '{where}') does not work here; {instead}"
-                )
+                layer = f"torch.nn.{type(module).__name__} (at '{where}')"
+                raise ConfigError("model", name, f"{layer} does not work here; {instead}")
 
 
 def build(
@@ -219,11 +214,10 @@ def _for_data(chosen: Choice, vocabulary: int | None, positions: bool) -> Model:
     """The options of the chosen model. Raises ConfigError if it cannot read such samples and labels."""
     options = read(get(chosen.name), chosen.options, "model", f"model={chosen.name}")
     if options.reads_tokens != (vocabulary is not None):
-        reads = "token sequences" if options.reads_tokens else "images or features"
-        others = (
-            "images or features" if options.reads_tokens else "token sequences (embedding_rnn reads them)"
-        )
-        raise ConfigError("model", chosen.name, f"needs {reads}; samples are {others}")
+        allowed = "needs images or features; samples are token sequences (embedding_rnn reads them)"
+        if options.reads_tokens:
+            allowed = "needs token sequences; samples are images or features"
+        raise ConfigError("model", chosen.name, allowed)
     if positions and not options.labels_positions:
         fit = [name for name in names() if get(name).labels_positions]
         allowed = f"these data have a label at every position; must be one of {', '.join(fit)}"

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
-from fedbench import schedule
 from fedbench.data.division import UNUSED
 from fedbench.runs.problem import Problem
+from fedbench.schedule import report
 
 SHARE = 10
 """Training costs at least so many times what evaluating does, if `eval.every` is null."""
@@ -33,9 +33,9 @@ def spent_by(problem: Problem) -> dict[str, np.ndarray]:
     sizes, B = problem.division.sizes, problem.batch
     passes = np.ones_like(sizes) if B is None else -(-sizes // B)  # mini-batches in a full local pass
     item = problem.dtype.itemsize
-    evaluations = cost.calls_per_step * schedule.cumulative_steps(trace, steps, problem.method.first_step)
-    evaluations = evaluations + cost.full_passes * schedule.cumulative_passes(trace, passes)
-    up, down = cost.uplink * schedule.received(trace), cost.downlink * schedule.dispatched(trace)
+    evaluations = cost.calls_per_step * report.cumulative_steps(trace, steps, problem.method.first_step)
+    evaluations = evaluations + cost.full_passes * report.cumulative_passes(trace, passes)
+    up, down = cost.uplink * report.received(trace), cost.downlink * report.dispatched(trace)
     if cost.survey_uplink:
         up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
         evaluations = evaluations + int(steps.sum())

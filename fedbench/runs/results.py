@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench import provenance, schedule
+from fedbench import provenance
 from fedbench.config.config import CONFUSION, GROUPS, flat
 from fedbench.config.identity import inputs
 from fedbench.config.overrides import written
@@ -19,6 +19,7 @@ from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, reason_to_stop, rounds_to
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
+from fedbench.schedule import report
 
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
 
@@ -52,7 +53,7 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
     write_torch(here.path / MODEL, state)
     if config.trace:
         begin = float(execution.times[0])
-        atomically(here.path / JOBS, lambda file: schedule.write_jobs_csv(problem.trace, file, begin))
+        atomically(here.path / JOBS, lambda file: report.write_jobs_csv(problem.trace, file, begin))
     if (further := execution.evaluator.further) and CONFUSION in further.metrics:
         execution.evaluator.whole(loop.evaluated(), loop.statistics)
         further.draw_confusion(here.path / f"{CONFUSION}.png")
@@ -99,7 +100,7 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float) -> dict[
         "hyper": {**{key: _finite(value) for key, value in loop.hyper.items()}, **method.choices()},
         "from_theorem": method.from_theorem(),
         "notes": [*execution.notes, *([note] if (note := executor.note) else [])],
-        "schedule": schedule.summary(trace, float(execution.times[0])),
+        "schedule": report.summary(trace, float(execution.times[0])),
         "versions": provenance.versions(),
         "commit": execution.commit,
         "data": list(problem.dataset.files),

@@ -3,24 +3,3 @@
 A schedule is plain data (`Trace`), computed before any training. Synchronous rounds and asynchronous arrivals
 have the same form. NumPy only.
 """
-
-from fedbench.schedule.report import (
-    cumulative_passes,
-    cumulative_steps,
-    dispatched,
-    received,
-    summary,
-    write_jobs_csv,
-)
-from fedbench.schedule.trace import STATUS, Trace
-
-__all__ = [
-    "STATUS",
-    "Trace",
-    "cumulative_passes",
-    "cumulative_steps",
-    "dispatched",
-    "received",
-    "summary",
-    "write_jobs_csv",
-]

@@ -33,9 +33,7 @@ integers = list_of(integer(0, low=0))
 def times(value: Any) -> tuple[tuple[int, float], ...]:
     """Check pairs [client, time], each client once; return them as tuples."""
     pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-    if not pairs or not all(
-        type(client) is int and client >= 0 and is_number(time) for client, time in value
-    ):
+    if not pairs or not all(type(client) is int and client >= 0 and is_number(at) for client, at in value):
         raise ValueError
     if len({client for client, _ in value}) < len(value):
         raise ValueError

@@ -166,9 +166,8 @@ def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
         draws = select_uniforms(seed, first * per_round + np.arange(size, dtype=np.int64))
         left = np.maximum(sizes[first : first + step, None] - np.arange(per_round), 1)
         ranks = (draws.reshape(block.shape) * left).astype(np.int64).T.copy()
-        drawn = np.full(
-            ranks.shape, sizes.max() + per_round, dtype=np.int64
-        )  # row i: the i-th smallest drawn
+        # row i: the i-th smallest drawn
+        drawn = np.full(ranks.shape, sizes.max() + per_round, dtype=np.int64)
         for k in range(per_round):
             number = ranks[k]
             for smaller in drawn[:k]:

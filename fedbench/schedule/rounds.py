@@ -13,15 +13,13 @@ from fedbench.schedule.simulate import Clock
 from fedbench.schedule.trace import APPLIED, Ints, Trace, running_index
 
 
-def synchronous(
-    clients: int, rounds: int, per_round: int, taking_part: Participants, durations: Delays
-) -> Trace:
+def synchronous(clients: int, rounds: int, per_round: int, here: Participants, durations: Delays) -> Trace:
     """Rounds whose jobs all arrive: the event simulation with M_c = S and unit durations.
 
     The clock comes afterwards: a round takes as long as its slowest job (no time without jobs). A job takes
     as long as the job with the same (client, n) in an asynchronous run.
     """
-    client, rounds_of = taking_part.client, taking_part.round
+    client, rounds_of = here.client, here.round
     n = running_index(client)
     clock = Clock(durations.all_given(), (), False)
     duration = clock.many(durations(client, n))
@@ -37,7 +35,7 @@ def synchronous(
         begin_time=(begin / clock.unit).astype(np.float64),
         finish_time=((begin + duration) / clock.unit).astype(np.float64),
         update_time=(end / clock.unit).astype(np.float64),
-        copies=taking_part.copies,
+        copies=here.copies,
     )
 
 
@@ -61,22 +59,22 @@ def prescribed(
 
 
 def _all_applied(
-    client: Ints, start_version: Ints, update: Ints, clients: int, per_update: int, rounds: int
+    client: Ints, start: Ints, update: Ints, clients: int, per_update: int, rounds: int
 ) -> Trace:
     """A trace without a clock in which all jobs are applied; the jobs are given by update and position."""
     jobs = len(client)
-    order = np.argsort(start_version, kind="stable")
+    order = np.argsort(start, kind="stable")
     versions = np.arange(rounds, dtype=np.int64)
-    started = np.searchsorted(start_version[order], versions, side="right")
+    started = np.searchsorted(start[order], versions, side="right")
     in_flight = (started - np.cumsum(np.bincount(update, minlength=rounds))).astype(np.int64)
     return Trace(
         client=client[order],
         n=running_index(client[order]),
-        start_version=start_version[order],
+        start_version=start[order],
         applied_update=update[order],
         position=running_index(update)[order],
-        dispatch_time=start_version[order].astype(np.float64),
-        begin_time=start_version[order].astype(np.float64),
+        dispatch_time=start[order].astype(np.float64),
+        begin_time=start[order].astype(np.float64),
         finish_time=(update[order] + 1).astype(np.float64),
         status=np.full(jobs, APPLIED, dtype=np.int8),
         arrival_version=update[order],

@@ -11,8 +11,7 @@ import numpy as np
 from fedbench.rng import MASK, Stream, make_key, threefry2x32, uniform
 from fedbench.schedule.options import Async
 
-CLIENTS = 0  # draw m of the selection has address m
-STALENESS = 1 << 61  # prescribed staleness of job m has address STALENESS + m
+STALENESS = 1 << 61  # draw m of the selection has address m; prescribed staleness of job m this + m
 
 _SHIFT = 10  # a bucket has 1,024 ids
 
@@ -22,9 +21,9 @@ def select_uniforms(seed: int, address: np.ndarray) -> np.ndarray:
     return np.asarray(uniform(threefry2x32(make_key(seed, Stream.SELECT), (address & MASK, address >> 32))))
 
 
-def select_draws(seed: int, first: int) -> Iterator[float]:
-    """Yield the same numbers one by one from address `first` on; they are computed in growing blocks."""
-    size = 256
+def select_draws(seed: int) -> Iterator[float]:
+    """Yield the same numbers one by one from address 0 on; they are computed in growing blocks."""
+    first, size = 0, 256
     while True:
         yield from select_uniforms(seed, first + np.arange(size, dtype=np.int64)).tolist()
         first, size = first + size, min(2 * size, 1 << 15)
@@ -89,7 +88,7 @@ class Pool:
     ) -> None:
         """`leave`, `join`: the times at which clients leave and join."""
         self.policy = policy
-        self.draws = select_draws(seed, CLIENTS)
+        self.draws = select_draws(seed)
         self.leave, self.lowest = leave, policy.select == "lowest"
         late = [client for client, time in join.items() if time > 0]
         changes = [(join[client], False, client) for client in late]

@@ -81,10 +81,8 @@ PATIENCE = 200_000
 class Simulation:
     """One pass over the events; `run` returns the trace."""
 
-    def __init__(
-        self, policy: Async, per_update: int, rounds: int, durations: Delays, failures: Draw
-    ) -> None:
-        """`durations` and `failures` map (client, n) to the duration and to the fraction of the work done."""
+    def __init__(self, policy: Async, per_update: int, rounds: int, durations: Delays, work: Draw) -> None:
+        """`durations` and `work` map (client, n) to the duration and to the fraction of the work done."""
         clients, seed = durations.clients, durations.seed
         leave, join = dict(policy.leave or ()), dict(policy.join or ())
         self.concurrency = policy.concurrency or 0
@@ -96,7 +94,7 @@ class Simulation:
         self.policy, self.clients, self.per_update, self.rounds = policy, clients, per_update, rounds
         expected = rounds * per_update + self.concurrency
         self.durations = BlockwiseDraws(durations, clients, expected)
-        self.failures = BlockwiseDraws(failures, clients, expected) if policy.p_fail > 0 else None
+        self.failures = BlockwiseDraws(work, clients, expected) if policy.p_fail > 0 else None
         self.pool = Pool(policy, clients, seed, leave, join)
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.interrupts = policy.interrupt
@@ -137,16 +135,13 @@ class Simulation:
             if slots:
                 self._fill(slots, self.policy.draw == "without_replacement")
             if len(self.ledger.client) > self.last_attempt:
-                raise self._no_progress()
+                waits = f"{self.per_update - len(self.buffer)} of its {self.per_update} arrivals"
+                tried = f"after {len(self.ledger.client):,} jobs"
+                allowed = f"no progress: {tried}, update {self.version} still waits for {waits}"
+                raise ConfigError("schedule.p_fail", self.policy.p_fail, allowed)
             if now == horizon:
                 horizon = pool.next_change()
         return self.ledger.trace(self.rounds, self.clients, self.per_update, self.concurrency)
-
-    def _no_progress(self) -> ConfigError:
-        waits = f"{self.per_update - len(self.buffer)} of its {self.per_update} arrivals"
-        tried = f"after {len(self.ledger.client):,} jobs"
-        allowed = f"no progress: {tried}, update {self.version} still waits for {waits}"
-        return ConfigError("schedule.p_fail", self.policy.p_fail, allowed)
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""

@@ -12,8 +12,7 @@ from problem import Problem, walk_over
 from fedbench.method import Algorithm
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.traces import build_trace
-from fedbench.schedule import STATUS
-from fedbench.schedule.trace import Trace
+from fedbench.schedule.trace import STATUS, Trace
 
 SIZES = (3, 9, 5, 12, 7, 4, 6)
 HALF_NORMAL = {"name": "half_normal", "sd": 1.0, "min": 0.1}

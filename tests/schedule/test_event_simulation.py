@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from naive_schedule import Naive, config
 
 from fedbench.runs.traces import build_trace, overlaps
-from fedbench.schedule import STATUS
+from fedbench.schedule.trace import STATUS
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 POOLS = ["idle", "idle_incl_buffered", "self", "all", "queue"]

@@ -3,7 +3,9 @@
 from naive_schedule import config
 
 from fedbench.runs.traces import build_trace
-from fedbench.schedule import STATUS, cumulative_steps, dispatched, received, simulate, summary
+from fedbench.schedule import simulate
+from fedbench.schedule.report import cumulative_steps, dispatched, received, summary
+from fedbench.schedule.trace import STATUS
 
 EXP = {"name": "exponential", "mean": 1.0}
 

@@ -6,7 +6,7 @@ import pytest
 from naive_schedule import config
 
 from fedbench.runs.traces import build_trace
-from fedbench.schedule import cumulative_steps
+from fedbench.schedule.report import cumulative_steps
 
 TABLE = {"name": "table", "table": [1.0, 2.5, 4.0, 1.25]}
 

@@ -13,7 +13,8 @@ from option_helpers import durations
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.runs.traces import build_trace, checked, survey_offset
-from fedbench.schedule import Trace, cumulative_passes, cumulative_steps, summary
+from fedbench.schedule.report import cumulative_passes, cumulative_steps, summary
+from fedbench.schedule.trace import Trace
 
 N, S, T, SEED = 9, 3, 60, 5
 

@@ -17,7 +17,8 @@ from fedbench.rng import Stream, fold, make_key, uniform
 
 compute = runs(
     "model=logistic algorithm.lr=0.01 clients.total=8 clients.per_round=3 rounds=12 seed=3 threads=1 "
-    "trace=true partition=dirichlet dataset.train_samples=300 local.batch_size=16 engine=vmap progress=none"
+    "trace=true partition=dirichlet dataset.train_samples=300 local.batch_size=16 eval.every=100 engine=vmap "
+    "progress=none"
 )
 STOPS = ["schedule.tau_cut=0", "schedule.interrupt=true", "clients.per_round=1"]
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]

@@ -8,7 +8,8 @@ import pytest
 from naive_schedule import config
 
 from fedbench.runs.traces import build_trace
-from fedbench.schedule import STATUS, summary, write_jobs_csv
+from fedbench.schedule.report import summary, write_jobs_csv
+from fedbench.schedule.trace import STATUS
 
 EXP = {"name": "exponential", "mean": 1.0}
 
