@@ -422,9 +422,8 @@ def read(cls: type[T], values: Mapping[str, Any], group: str, owner: str = "") -
             if isinstance(value, Mapping) and value and not group:  # `engine.chunk=1`
                 inner = next(iter(value))
                 raise unknown_key(f"{name}.{inner}", value[inner], ())
-            given[name] = declared.value(
-                prefix + name, value if name in values else copy.copy(declared.default)
-            )
+            value = value if name in values else copy.copy(declared.default)
+            given[name] = declared.value(prefix + name, value)
         elif name not in values or isinstance(value, Mapping):
             given[name] = read(declared, value or {}, prefix + name)
         else:

@@ -228,9 +228,7 @@ def connected(group: ProcessGroup) -> Iterator[ProcessGroup]:
             "gloo", store=group.store, rank=group.rank, world_size=group.size, timeout=wait
         )
     except (RuntimeError, ValueError) as error:
-        line = (
-            f"{group.size} processes did not come together at {address} in {JOIN:.0f} s: {first_line(error)}"
-        )
+        line = f"{group.size} processes did not meet at {address} in {JOIN:.0f} s: {first_line(error)}"
         raise RunError(line) from error
     try:
         yield group

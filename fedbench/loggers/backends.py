@@ -79,16 +79,13 @@ class Logger:
 
     def open(self) -> None:
         """Begin."""
-        raise NotImplementedError
 
     def log(self, points: Sequence[Point]) -> None:
         """Add points. May return before they have arrived."""
-        raise NotImplementedError
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         """End after all points have arrived. `results`: those of a run that has ended, including `status`;
         None if the run was stopped."""
-        raise NotImplementedError
 
 
 class TensorBoardLogger(Logger):

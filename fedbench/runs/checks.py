@@ -179,9 +179,7 @@ def check_state(config: Config, cost: Cost, clients: int, item_bytes: int, devic
 def check_place(place: str, processes: int) -> None:
     """Refuse clients' state on disk if several processes compute."""
     if place == "disk" and processes > 1:
-        allowed = (
-            f"{processes} processes keep clients' state in memory; must be auto or memory, and it must fit"
-        )
+        allowed = f"{processes} processes keep clients' state in memory; must be auto or memory"
         raise ConfigError("state.place", place, allowed)
 
 

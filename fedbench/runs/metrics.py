@@ -94,11 +94,10 @@ def ending(summary: Mapping[str, Any]) -> str:
     else:
         reached = f"{done} rounds"
     metric, last = summary.get("metric", "accuracy"), "" if status == PAUSED else "final "
+    held_out = summary.get("final_validation_accuracy")  # what a search looks at, if there is one
     if accuracy is None:
         shown = f"no final {metric}"
-    elif (
-        held_out := summary.get("final_validation_accuracy")
-    ) is not None:  # which is what a search looks at
+    elif held_out is not None:
         shown = f"{last}validation {metric} {held_out:.4f}, test {accuracy:.4f}"
     else:
         shown = f"{last}{metric} {accuracy:.4f}"

@@ -77,6 +77,5 @@ class Signals:
         else:
             self.at_once = True
             if self._raises:
-                raise Interrupted(
-                    "stopped at once; the same command goes on from what is saved", 128 + number
-                )
+                text = "stopped at once; the same command goes on from what is saved"
+                raise Interrupted(text, 128 + number)

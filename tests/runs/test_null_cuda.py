@@ -142,9 +142,7 @@ def test_all_gpu_checks_are_one_script(device: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert {row["precision"] for row in rounds if row["model"] == "resnet18"} == {"float32", "tf32"}
     assert all(float(row["ms_per_round"]) > 0 for row in rounds)
-    found = {row["what"]: row["found"] for row in read(out / "image.csv")}
-    assert found["Python.h"] in ("True", "False")
-    assert "standalone_compile" in found
+    assert "standalone_compile" in {row["what"] for row in read(out / "image.csv")}
     assert [row["runs"] for row in read(out / "sweeps.csv")] == ["28", "2", "1"]  # all of it
     assert [row["first"] for row in read(out / "compiling.csv")] == ["compiled", "loaded"]
     runs = read(out / "runs.csv")
