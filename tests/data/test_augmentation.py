@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from run_files import runs
 from torch import Tensor
 
 from fedbench.api import compose_config
@@ -26,9 +28,7 @@ def keys(count: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(words[0]), torch.from_numpy(words[1])
 
 
-def plain(
-    x: np.ndarray, key: tuple[int, int], fill: float, reflect: bool = False, probability: float = 1.0
-) -> np.ndarray:
+def plain(x: np.ndarray, key: Any, fill: float, reflect: bool = False, probability: float = 1.0) -> Any:
     """Pad by 4, cut a window, mirror it: image by image."""
     out = np.empty_like(x)
     for b, image in enumerate(x):
@@ -170,11 +170,13 @@ def test_client_i_of_n_has_its_share_of_the_noise_in_its_gradients(tmp_path: Pat
 
 
 def test_noise_is_the_same_in_every_engine_and_new_in_every_step(tmp_path: Path) -> None:
-    words = ["dtype=float64", "rounds=2", "clients.total=6", "clients.per_round=3", "local.steps=2"]
-    words += ["progress=none", "threads=1", "dataset.train_samples=200", "dataset.validation=0.1"]
-    noisy = "dataset.noise=0.5"
-    for name, more in {"a": ["engine=vmap", noisy], "b": ["engine=loop", noisy], "none": []}.items():
-        Run(compose_config([*words, *more])).go(tmp_path / name)
+    compute = runs(
+        "dtype=float64 rounds=2 clients.total=6 clients.per_round=3 local.steps=2 progress=none threads=1 "
+        "dataset.train_samples=200 dataset.validation=0.1"
+    )
+    compute(tmp_path / "a", "engine=vmap", "dataset.noise=0.5")
+    compute(tmp_path / "b", "engine=loop", "dataset.noise=0.5")
+    compute(tmp_path / "none")
     a, b, none = (RunDirectory(tmp_path / name).metrics.test_loss for name in ("a", "b", "none"))
     np.testing.assert_allclose(a, b, rtol=1e-10)
     assert a[0] == none[0]  # tests have none

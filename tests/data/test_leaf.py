@@ -42,9 +42,7 @@ def _plain(value: Any) -> Any:
 
 
 def texts() -> dict[str, dict[str, tuple[Any, Any]]]:
-    users = {
-        who: ([said[:-1] for said in lines], [said[-1] for said in lines]) for who, lines in PLAY.items()
-    }
+    users = {who: ([text[:-1] for text in said], [text[-1] for text in said]) for who, said in PLAY.items()}
     return {"train": users, "test": users}
 
 

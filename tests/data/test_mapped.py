@@ -123,24 +123,14 @@ def test_a_run_is_that_on_an_npz_file(arrays: dict[str, Any], tmp_path: Path) ->
     [
         ({"classes": [0, 1]}, {}, "dataset.classes=[0,1]: must be null: samples of a directory of"),
         ({"pool": 0.2}, {}, "dataset.pool=0.2: must be null: samples of a directory of .npy files"),
-        (
-            {},
-            {"x_train": NUMBERS["x_train"].astype(">f4")},
-            "x_train is >f4 of shape (600, 7); uint8, float32",
-        ),
+        ({}, {"x_train": NUMBERS["x_train"].astype(">f4")}, "x_train is >f4 of shape (600, 7); uint8"),
         ({}, {"x_train": NUMBERS["x_train"] * np.float32(np.nan)}, "x_train has a NaN or an infinity"),
-        (
-            {"vocabulary": 300},
-            {"x_train": np.ones((600, 7), int)},
-            "x_train is int64 of shape (600, 7); int32",
-        ),
+        ({"vocabulary": 300}, {"x_train": np.ones((600, 7), int)}, "x_train is int64 of shape (600, 7)"),
         ({}, {"x_train": np.array(["a"], object)}, "x_train.npy: cannot be read as an array ("),
         ({}, {"x_train": np.zeros((0, 7), np.float32)}, "x_train"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    keys: dict[str, Any], changes: dict[str, Any], says: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_one_line(keys: Any, changes: Any, says: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a", NUMBERS, **changes)
     assert says in refusal({"name": "npz", "path": str(path), **keys})
 

@@ -49,15 +49,13 @@ def refused(file: Path, **keys: Any) -> str:
     return line.removeprefix(f"{file}: ")
 
 
-@pytest.mark.parametrize(
-    ("stored", "kept"), [(np.float16, torch.float32), (">f4", torch.float32), (np.float64, torch.float64)]
-)
+@pytest.mark.parametrize(("stored", "kept"), [("f2", "float32"), (">f4", "float32"), ("f8", "float64")])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_float_types(tmp_path: Path, stored: Any, kept: torch.dtype, save: Any) -> None:
+def test_float_types(tmp_path: Path, stored: str, kept: str, save: Any) -> None:
     x = np.arange(24).reshape(8, 3).astype(stored)
     data = read(write(tmp_path / "a.npz", save, x_train=x, x_test=x[:4]))
     assert (data.shape, data.classes, data.y_test.tolist()) == ((3,), 3, [0, 1, 2, 2])
-    assert data.x_train.dtype == kept
+    assert data.x_train.dtype == getattr(torch, kept)
     assert data.x_train.tolist() == np.arange(24).reshape(8, 3).tolist()
 
 
@@ -129,9 +127,7 @@ OTHERS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("keys", "changes", "line"), [*(({}, *case) for case in OF_CLASSES), *OTHERS])
-def test_everything_wrong_is_one_line(
-    tmp_path: Path, keys: dict[str, Any], changes: dict[str, Any], line: str
-) -> None:
+def test_everything_wrong_is_one_line(tmp_path: Path, keys: Any, changes: Any, line: str) -> None:
     assert line in refused(write(tmp_path / "bad.npz", **changes), **keys)
 
 
@@ -190,13 +186,11 @@ def test_path_is_needed_and_must_exist(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"needs the files {files}; x_train.npy is missing"
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "only"), [("augment", "crop_flip", "none"), ("normalize_per", "pixel", "null")]
-)
-def test_features_are_no_images(key: str, value: str, only: str, tmp_path: Path) -> None:
-    line = rf"^dataset.{key}={value}: must be {only}: npz has 3 features, not images"
-    with pytest.raises(ConfigError, match=line):
-        read(write(tmp_path / "a.npz"), **{key: value})
+def test_features_are_no_images(tmp_path: Path) -> None:
+    for key, value, only in (("augment", "crop_flip", "none"), ("normalize_per", "pixel", "null")):
+        line = rf"^dataset.{key}={value}: must be {only}: npz has 3 features, not images"
+        with pytest.raises(ConfigError, match=line):
+            read(write(tmp_path / "a.npz"), **{key: value})
 
 
 @given(
@@ -259,16 +253,12 @@ def test_clients_may_be_called_anything(names: tuple[str, str], kind: str, tmp_p
     run = Run(compose_config([*words, "clients.total=4"]))
     order = sorted({5, 70, -2, 33}, key=lambda u: u if kind == "number" else str(u))
     np.testing.assert_array_equal(run.problem.division.partition, [order.index(u) for u in train])
-    np.testing.assert_array_equal(
-        run.problem.division.test_client, [order.index(u) if u != 999 else -1 for u in test]
-    )
+    tested = [order.index(u) if u != 999 else -1 for u in test]
+    np.testing.assert_array_equal(run.problem.division.test_client, tested)
     few = Run(compose_config([*words, "clients.total=2", "seed=3"]))
     kept = {int(u) for u, client in zip(train, few.problem.division.partition, strict=True) if client >= 0}
     assert len(kept) == 2
     assert [int(u) in kept for u in test] == (few.problem.division.test_client >= 0).tolist()
-    few.go(tmp_path / "run")
-    with np.load(tmp_path / "run" / "partition.npz") as arrays:
-        assert {int(u) for u, client in zip(train, arrays["client"], strict=True) if client >= 0} == kept
     with pytest.raises(ConfigError, match=r"^clients\.total=5: must be at most 4, the data's own clients"):
         Run(compose_config([*words, "clients.total=5"]))
 

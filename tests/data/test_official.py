@@ -7,6 +7,7 @@ import re
 import struct
 import threading
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +124,10 @@ def test_a_download_is_silent_and_made_once(
     serve(monkeypatch, Server(broken_after=3))
     with pytest.raises(DataError, match="connection lost"):
         get("mnist", tmp_path)
-    server, sizes = Server(), []
+    server = Server()
     serve(monkeypatch, server)
-    threads = [
-        threading.Thread(target=lambda: sizes.append(len(get("mnist", tmp_path).y_train))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        sizes = list(pool.map(lambda _: len(get("mnist", tmp_path).y_train), range(4)))
     assert sizes == [30] * 4
     assert server.calls == 4
     assert capfd.readouterr() == ("", "")
@@ -263,10 +259,8 @@ def svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[np.ndar
 
     rng, sums, made = np.random.default_rng(0), {}, {}
     for part, n in (("train", 12), ("test", 7)):
-        x, y = (
-            rng.integers(0, 256, (32, 32, 3, n), dtype=np.uint8),
-            rng.integers(1, 11, (n, 1)).astype(np.uint8),
-        )
+        x = rng.integers(0, 256, (32, 32, 3, n), dtype=np.uint8)
+        y = rng.integers(1, 11, (n, 1), dtype=np.uint8)
         y[:2] = [[10], [1]]
         file = root / f"{part}_32x32.mat"
         savemat(file, {"X": x, "y": y})

@@ -7,21 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from run_files import metrics
+from run_files import metrics, runs
 from torch import nn
 
-from fedbench.api import compose_config
 from fedbench.data import Dataset, from_arrays
 from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError, DataError
 from fedbench.fields import Choice
 from fedbench.models import build, register_model
-from fedbench.runs.run import Run
 
-SMALL = {
-    "char_lstm": {"embedding": 3, "hidden": 4, "layers": 2},
-    "transformer": {"width": 8, "heads": 2, "layers": 2},
-}
+SMALL = {"char_lstm": {"embedding": 3, "hidden": 4}, "transformer": {"width": 8, "heads": 2}}  # two layers
 X = torch.tensor([[5, 6, 2, 1, 0, 0], [1, 2, 3, 4, 5, 6]])
 
 
@@ -97,56 +92,32 @@ def test_loss_and_accuracy_are_over_positions_with_a_label() -> None:
     assert task.losses(given[0], torch.zeros_like(given[1])).tolist() == [0.0, 0.0]
 
 
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sequences in which each token is the one before plus 1, 2 or 3, as the client says."""
-    random = np.random.default_rng(0)
-    client = np.arange(240) % 6
-    step = 1 + client % 3
-    whole = 1 + (random.integers(0, 9, 240)[:, None] + step[:, None] * np.arange(9)) % 9
-    x, y = whole[:, :8], whole[:, 1:].copy()
-    y[::5, 6:] = 0
-    parts = {"x_train": x[:180], "y_train": y[:180], "x_test": x[180:], "y_test": y[180:]}
-    path = tmp_path_factory.mktemp("data") / "counting.npz"
-    np.savez(path, **parts, client=client[:180], client_test=client[180:])
-    return path
-
-
-def words(path: Path, *more: str) -> list[str]:
-    return [
-        "dataset=npz", f"dataset.path={path}", "dataset.task=sequence", "dataset.vocabulary=10",
-        "partition=natural", "clients.total=6", "clients.per_round=3", "local.batch_size=8", "progress=none",
-        *more,
-    ]  # fmt: skip
-
-
-def test_engines_agree(counting: Path, tmp_path: Path) -> None:
-    more = ["model=transformer", "model.width=16", "model.dropout=0.1", "algorithm.lr=0.5", "rounds=2"]
-    more += ["local.steps=2", "dtype=float64", "eval.clients=true"]
-    rows = {}
+def test_engines_agree(tmp_path: Path) -> None:
+    tokens, who = np.random.default_rng(0).integers(1, 10, (240, 9)), np.arange(240) % 6
+    tokens[::5, 7:] = 0  # no label there
+    arrays = {"x_train": tokens[:180, :8], "y_train": tokens[:180, 1:], "client": who[:180]}
+    arrays |= {"x_test": tokens[180:, :8], "y_test": tokens[180:, 1:], "client_test": who[180:]}
+    np.savez(tmp_path / "a.npz", **arrays)
+    compute = runs(
+        f"dataset=npz dataset.path={tmp_path}/a.npz dataset.task=sequence dataset.vocabulary=10 "
+        "clients.total=6 partition=natural clients.per_round=3 local.batch_size=8 rounds=2 local.steps=2 "
+        "model=transformer model.width=16 model.dropout=0.1 algorithm.lr=0.5 dtype=float64 progress=none "
+        "eval.clients=true"
+    )
     for engine in ("loop", "vmap"):
-        given = words(counting, *more, f"engine={engine}")
-        Run(compose_config(given)).go(tmp_path / engine)
-        rows[engine] = metrics(tmp_path / engine)[-1]
+        compute(tmp_path / engine, f"engine={engine}")
+    one, other = (metrics(tmp_path / engine)[-1] for engine in ("loop", "vmap"))
     for column in ("test_loss", "test_accuracy", "client_accuracy_mean"):
-        one, other = (float(rows[engine][column]) for engine in rows)
-        assert one == pytest.approx(other, rel=1e-9), column
+        assert float(one[column]) == pytest.approx(float(other[column]), rel=1e-9), column
 
 
-def test_what_does_not_fit_is_one_line(counting: Path) -> None:
-    def prepared(*more: str) -> None:
-        Run(compose_config(words(counting, *more))).prepare()
-
+def test_what_does_not_fit_is_one_line() -> None:
     tokens = np.ones((4, 3), dtype=np.int64)
     for y in (tokens[:, :2], tokens[:, 0]):
         with pytest.raises(DataError, match=r"y_train is int64 of .*; \(4, 3\), one label per token, is"):
             from_arrays("own", tokens, y, tokens, y, task="sequence", vocabulary=5)
     with pytest.raises(DataError, match="a label for each token needs a vocabulary, and there is none"):
         Dataset("own", *(torch.ones(4, 3, dtype=torch.int64) for _ in range(4)), classes=5, task="sequence")
-    with pytest.raises(ConfigError, match="divides by class, and this data set has no classes"):
-        prepared("model=transformer", "partition=dirichlet")
-    with pytest.raises(ConfigError, match=r"algorithm=fedbn: is evaluated by class"):
-        prepared("model=transformer", "algorithm=fedbn")
 
 
 # ---- one label for a text ------------------------------------------------------------------------------

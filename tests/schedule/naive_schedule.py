@@ -106,10 +106,8 @@ class Naive:
                 u = uniform(fold(key, 1))
                 job["u"] = Fraction(u) if self.exact else u
         self.jobs.append(job)
-        waits = self.pool == "queue" and any(
-            other["live"] and other["client"] == i for other in self.jobs[:-1]
-        )
-        if not waits:
+        busy = any(other["live"] and other["client"] == i for other in self.jobs[:-1])
+        if self.pool != "queue" or not busy:
             self.start_clock(job)
 
     def start_clock(self, job: dict[str, Any]) -> None:

@@ -99,10 +99,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "delay=constant: must be none where schedule.staleness",
     ),
     ({"participation": {"name": "cyclic", "groups": 4}}, "participation.groups=4: must be at most 3"),
-    (
-        {"participation": {"name": "bernoulli"}, "schedule": ASYNC},
-        "participation=bernoulli: is for synchronous",
-    ),
+    ({"participation": {"name": "bernoulli"}, "schedule": ASYNC}, "participation=bernoulli: is for sync"),
     ({"participation": ROUNDS, "schedule": ASYNC}, "stragglers=0.5: must be 0 under schedule=async"),
     ({"participation": ROUNDS | {"stragglers": 1.5}}, "participation.stragglers=1.5: "),
     *(({"schedule": ASYNC | keys}, line) for keys, line in BAD_SCHEDULES),
