@@ -40,7 +40,6 @@ class DeltaSGD(Algorithm):
 
     title = "Delta-SGD"
     paper = "Kim et al., ICLR 2024"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr",)
     own_step = "has a step size of its own, from two gradients"
 

@@ -29,7 +29,6 @@ class FAFED(Algorithm):
     """
 
     paper = "Wu et al., AAAI 2023"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "alpha", "epsilon")
     own_step = "makes adaptive steps of its own"
     survey = "once"

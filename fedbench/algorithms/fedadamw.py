@@ -43,7 +43,6 @@ class FedAdamW(Algorithm):
     """
 
     paper = "Liu et al., AAAI 2026"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "weight_decay")
     own_step = "makes adaptive steps of its own"
     schedules = ("sync",)

@@ -26,7 +26,6 @@ class FedADT(Algorithm):
     """
 
     paper = "Gao et al., Sensors 2023 (our reading)"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "derivative", "epsilon")
     own_step = "makes adaptive steps of its own"
     schedules = ("sync",)

@@ -26,7 +26,6 @@ class FedAMS(Algorithm):
     """
 
     paper = "Wang et al., ICML 2022"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "epsilon")
     no_average = "its server divides every coordinate by a second moment"
 

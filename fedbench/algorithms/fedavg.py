@@ -21,7 +21,6 @@ class FedAvg(Algorithm):
     """
 
     paper = "McMahan et al., AISTATS 2017"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent: ClassVar[tuple[str, ...]] = ("lr", "server_lr")
 
     lr: float = positive(0.1)

@@ -36,7 +36,6 @@ class FedAvgMomentum(Algorithm):
 
     title = "FedAvg-M"
     paper = "Cheng et al., ICLR 2024"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "beta")
     convention = "G"
     own_step = "steps along directions with their own momentum, whose mean the server follows"

@@ -26,7 +26,6 @@ class FedAvgM(FedAvg):
     """
 
     paper = "Hsu et al., arXiv:1909.06335"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "momentum")
 
     lr: float = positive(0.03)

@@ -29,7 +29,6 @@ class FedBN(FedAvg):
     """
 
     paper = "Li et al., ICLR 2021"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     keeps_buffers = True
 
     def bind(self, setting: Setting) -> None:

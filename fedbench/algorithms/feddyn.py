@@ -27,7 +27,6 @@ class FedDyn(Algorithm):
     """
 
     paper = "Acar et al., ICLR 2021"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "alpha")
 
     lr: float = positive(0.1)

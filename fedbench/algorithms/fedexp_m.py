@@ -29,7 +29,6 @@ class FedExPM(FedExP):
 
     title = "FedExP-M"
     paper = "Jhunjhunwala et al., ICLR 2023"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
 
     lr: float = positive(0.1)
     momentum: float = decay(0.9, help="b; 0 is FedExP without its floor of 1")

@@ -51,7 +51,6 @@ class FedHyper(Algorithm):
     """
 
     paper = "Wang et al., ICLR 2024"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "kappa")
 
     lr: float = positive(0.1)

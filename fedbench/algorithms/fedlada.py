@@ -45,7 +45,6 @@ class FedLADA(Algorithm):
     """
 
     paper = "Sun et al., TPAMI 2023"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "epsilon")
     own_step = "makes adaptive steps of its own"
     schedules = ("sync",)

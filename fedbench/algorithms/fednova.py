@@ -41,7 +41,6 @@ class FedNova(Algorithm):
     """
 
     paper = "Wang et al., NeurIPS 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "momentum", "mu")
     own_step = "divides by its own momentum's weights (algorithm.momentum)"
 

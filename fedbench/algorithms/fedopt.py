@@ -29,7 +29,6 @@ class FedOpt(Algorithm):
     """
 
     paper = "Reddi et al., ICLR 2021"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "epsilon")
     no_average = "its server divides every coordinate by a second moment"
 

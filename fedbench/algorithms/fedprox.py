@@ -21,7 +21,6 @@ class FedProx(FedAvg):
     """
 
     paper = "Li et al., MLSys 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "mu")
 
     mu: float = nonnegative(0.01, help="proximal weight; 0 is FedAvg")

@@ -77,7 +77,6 @@ class FedProxVR(Algorithm):
     """
 
     paper = "Dinh et al., ICPP 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "L", "mu")
     own_step = "makes proximal steps along variance-reduced directions"
     full_gradient = True

@@ -39,7 +39,6 @@ class FedSPS(Algorithm):
     """
 
     paper = "Mukherjee et al., TMLR 2024"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr_max", "loss_lower_bound")
     own_step = "has Polyak's step size"
 

@@ -27,7 +27,6 @@ class LED(Algorithm):
     """
 
     paper = "Alghunaim, IEEE TAC 2024"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "dual_lr")
     full_participation = True
     schedules = ("sync",)

@@ -25,7 +25,6 @@ class LocalAMSGrad(Algorithm):
 
     title = "Local AMSGrad"
     paper = "Chen et al., FODS 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "epsilon")
     own_step = "makes adaptive steps of its own"
     schedules = ("sync",)

@@ -44,7 +44,6 @@ class Mime(Algorithm):
     """
 
     paper = "Karimireddy et al., arXiv:2008.03606"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr")
     own_step = "steps with the frozen state of its base optimiser (algorithm.base)"
     survey = "cohort"

@@ -51,7 +51,6 @@ class PAdaMFed(Normalised):
     """
 
     paper = "Yan et al., ICLR 2025"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     own_step = "steps along directions of length 1"
     survey = "once"
     convention = "G"

@@ -73,7 +73,6 @@ class Scaffold(ControlVariates):
 
     title = "SCAFFOLD"
     paper = "Karimireddy et al., ICML 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr")
 
     lr: float = positive(0.05)

@@ -31,7 +31,6 @@ class ScaffoldExP(ControlVariates):
 
     title = "SCAFFOLD-ExP"
     paper = "Jhunjhunwala et al., ICLR 2023"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "epsilon")
 
     lr: float = positive(0.05)

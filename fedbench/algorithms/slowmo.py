@@ -25,7 +25,6 @@ class SlowMo(FedAvg):
     """
 
     paper = "Wang et al., ICLR 2020"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr", "server_lr", "momentum")
 
     momentum: float = decay(0.5)

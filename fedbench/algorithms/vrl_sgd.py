@@ -26,7 +26,6 @@ class VRLSGD(Algorithm):
 
     title = "VRL-SGD"
     paper = "Liang et al., arXiv:1912.12844"
-    checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
     problem_dependent = ("lr",)
     full_participation = True
     schedules = ("sync",)

@@ -81,7 +81,9 @@ class Algorithm(Configured):
 
     title: ClassVar[str] = ""  # its name in the paper, if the class has another one
     paper: ClassVar[str] = ""  # short citation for tables
-    checked_by: ClassVar[str] = ""  # the test that compares it with its paper, FILE::FUNCTION
+    checked_by: ClassVar[str] = ""
+    """The test that compares it with its paper, FILE::FUNCTION. For fedbench's own methods without one it is
+    that of the synchronous methods' equations; tests/algorithms/test_pages.py looks whether it is there."""
     survey: ClassVar[Literal["once", "cohort"] | None] = None
     """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""
     full_gradient = False  # local_init reads client.full_grad

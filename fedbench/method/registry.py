@@ -30,6 +30,8 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
             if (known := registered("algorithm").get(name)) and is_own(known):
                 raise ValueError(f"{name} is a method of fedbench's own: yours needs another name")
             check_declared(cls)
+        elif not cls.checked_by:
+            cls.checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"
         if cls.server_step is Algorithm.server_step:
             raise TypeError(
                 f"{cls.__name__} lacks server_step(self, server, mean, n, h), the next server state"
