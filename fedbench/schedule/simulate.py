@@ -154,8 +154,10 @@ class Simulation:
             if self.interrupts:
                 del self.running[job]
             self.in_flight -= 1
-            if client in self.queues:
-                self._next_in_queue(client)
+            if self.queues.get(client):
+                self._begin(self.queues[client].popleft(), client)
+            else:
+                self.queues.pop(client, None)  # nothing waits at this client
             if job in self.dying:
                 self._reject(job, client, FAILED, freed)
             elif tau_cut is not None and self.version - start[job] > tau_cut:
@@ -238,12 +240,6 @@ class Simulation:
                     continue
                 self.queues[client] = deque()
             self._begin(job, client)
-
-    def _next_in_queue(self, client: int) -> None:
-        if self.queues[client]:
-            self._begin(self.queues[client].popleft(), client)
-        else:
-            del self.queues[client]
 
     def _begin(self, job: int, client: int) -> None:
         """Start the job's clock. It ends after its duration, unless it dies or its client leaves before."""
