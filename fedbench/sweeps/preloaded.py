@@ -1,6 +1,8 @@
 """What the fork server of `hydra/launcher=processes` imports, so that its workers need not. Nothing else
 imports this module: signals sent to all processes of a job do not end it before its workers."""
 
+import atexit
+import os
 import signal
 
 from fedbench.engine import joined
@@ -9,5 +11,6 @@ from fedbench.sweeps import pool
 
 __all__ = ["joined", "pool", "run"]
 
+atexit.register(os._exit, 0)  # whoever waits for its output does not wait until its modules are taken apart
 for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, signal.SIG_IGN)

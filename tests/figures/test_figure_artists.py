@@ -145,6 +145,18 @@ def test_what_one_panel_shows_does_not_move_the_axes_of_the_next(tmp_path: Path,
         assert ax.get_xlim()[0] < star.get_xdata()[0] < 0.1
 
 
+def test_the_scale_of_a_small_panel_can_be_read_above_its_strip(tmp_path: Path) -> None:
+    for rank in range(9):
+        for lr, last in ((0.1, 0.1), (1.0, 0.86), (10.0, None)):
+            write_run(tmp_path / f"{rank}-{lr}", exact([0.1, last or 0.2]), status="completed" if last else "diverged",
+                      config={LR: lr, "algorithm.beta": rank / 100})  # fmt: skip
+    figure = draw([tmp_path], PlotOptions(LR, width="two")).figure
+    figure.canvas.draw()
+    ax = figure.axes[0]
+    shown = [tick for tick in ax.yaxis.get_major_ticks() if tick.get_loc() <= ax.get_ylim()[1]]
+    assert len([tick for tick in shown if tick.label1.get_text()]) >= 2
+
+
 @pytest.mark.parametrize(("x", "y"), [("round", "test_accuracy"), (LR, "final_accuracy")])
 def test_points_are_the_seeds_and_there_is_no_band(tmp_path: Path, x: str, y: str) -> None:
     results = {(lr, seed): 0.5 + 0.1 * lr + 0.01 * seed for lr in (1.0, 2.0) for seed in (0, 1)}
