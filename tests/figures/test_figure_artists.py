@@ -148,8 +148,8 @@ def test_what_one_panel_shows_does_not_move_the_axes_of_the_next(tmp_path: Path,
 def test_the_scale_of_a_small_panel_can_be_read_above_its_strip(tmp_path: Path) -> None:
     for rank in range(9):
         for lr, last in ((0.1, 0.1), (1.0, 0.86), (10.0, None)):
-            write_run(tmp_path / f"{rank}-{lr}", exact([0.1, last or 0.2]), status="completed" if last else "diverged",
-                      config={LR: lr, "algorithm.beta": rank / 100})  # fmt: skip
+            config, status = {LR: lr, "algorithm.beta": rank / 100}, "completed" if last else "diverged"
+            write_run(tmp_path / f"{rank}-{lr}", exact([0.1, last or 0.2]), config=config, status=status)
     figure = draw([tmp_path], PlotOptions(LR, width="two")).figure
     figure.canvas.draw()
     ax = figure.axes[0]
