@@ -253,7 +253,7 @@ class _Picture:
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}" if value >= low else "")
         ax.yaxis.set_minor_formatter(NullFormatter())
         if ax.get_yscale() == "linear":
-            ax.yaxis.get_major_locator().set_params(min_n_ticks=4)  # of which the strip hides some
+            ax.locator_params(axis="y", min_n_ticks=4)  # of which the strip hides some
         ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
 
 
