@@ -12,10 +12,7 @@ from fedbench.figures import caption
 from fedbench.figures.grid import Panel, Trace, draw_grid
 from fedbench.figures.page import Drawing
 from fedbench.figures.results import Run
-from fedbench.figures.style import DASHED, DOTTED, MUTED, LineStyle, line_styles, of_algorithm
-
-VARIED = {"S": "clients.per_round", "K": "local.steps"}
-"""The counts that grow, one in each panel, while the other one keeps its most frequent value."""
+from fedbench.figures.style import DASHED, DOTTED, MUTED, VARIED, LineStyle, line_styles, of_algorithm
 
 
 def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:

@@ -149,6 +149,8 @@ _AXES: dict[str, str] = SAID["axes"]
 _OPTIONS: dict[str, str] = SAID["options"]
 _FLAGS: dict[str, str] = SAID["flags"]
 SYMBOLS: dict[str, str] = SAID["symbols"]
+VARIED = {SYMBOLS[key]: key for key in ("clients.per_round", "local.steps")}
+"""The counts that grow in a figure of speed-ups, one in each panel; the other has its most frequent value."""
 PARTITION_KEYS = ("partition.alpha", "partition.labels", "partition.per_client", "partition.share")
 _WIDTH, _FULL = "model.width", 64  # channels of the standard ResNet-18
 _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")

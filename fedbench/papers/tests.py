@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from fedbench.figures.style import SYMBOLS, VARIED
 from fedbench.papers.claims import (
     ALPHA,
     CONSISTENT,
@@ -188,10 +189,6 @@ class Flat(Test):
         return Finding(plainly(holds, n), numbers, reason, (rows,), brief)
 
 
-COUNTS = {"clients.per_round": "S", "local.steps": "K"}
-"""Key -> its name in the table of slopes that the figure of speed-ups draws."""
-
-
 @dataclass(frozen=True)
 class Slope(Test):
     """The mean gradient norm over rounds falls along `key` like key^power (log-log least squares).
@@ -207,10 +204,10 @@ class Slope(Test):
     def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, {})
         table = data.table("speedup").dropna(subset="slope")
-        points = table[(table.algorithm == self.method) & (table.varied == COUNTS[self.key])]
+        points = table[(table.algorithm == self.method) & (table.varied == SYMBOLS[self.key])]
         if points.empty:
             raise Untested(f"fewer than three values of {self.key} with gradient norms")
-        (other,) = COUNTS.keys() - {self.key}  # which the figure fixes at its most frequent value
+        (other,) = {*VARIED.values()} - {self.key}
         rows = rows[rows[other] == rows[other].mode().iloc[0]]
         value, half = points.slope.iloc[0], points.slope_half.iloc[0]
         text = f"{value:.3f} +- {half:.3f}"

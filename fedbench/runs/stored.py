@@ -93,10 +93,8 @@ def refuse_other_data(
     if not before:
         return
     if files is None:
-        root, own = (
-            as_given(config.data.root),
-            f"{config.dataset.name}.npz",
-        )  # read in place of official files
+        root = as_given(config.data.root)
+        own = f"{config.dataset.name}.npz"  # is read in place of the official files
         there = {name: content_hash(root / name) for name in {*before, own} if (root / name).is_file()}
         now = {**before, **there}
     else:

@@ -13,7 +13,7 @@ from fedbench.schedule.options import Async
 
 STALENESS = 1 << 61  # draw m of the selection has address m; prescribed staleness of job m this + m
 
-_SHIFT = 10  # a bucket has 1,024 ids
+_SHIFT = 12  # a bucket has 4,096 ids: fewer take longer to count, more to move
 
 
 def select_uniforms(seed: int, address: np.ndarray) -> np.ndarray:
@@ -32,7 +32,7 @@ def select_draws(seed: int) -> Iterator[float]:
 class Candidates:
     """A set of client ids in 0..clients-1, ascending, with selection by rank.
 
-    Sorted buckets of 1,024 ids, and how many members lie before each: a client that comes or goes moves a
+    Sorted buckets of 4,096 ids, and how many members lie before each: a client that comes or goes moves a
     part of its bucket and the counts of the buckets behind it.
     """
 

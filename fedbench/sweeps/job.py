@@ -163,9 +163,9 @@ def _of_a_sweep(record: logging.LogRecord) -> bool:
 def program(config: Config) -> str:
     """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
     differ."""
-    choices = settings(flat(config)).items()
-    free = {key for key, value in choices if together.is_free(key, 0 if value is None else value)}
-    return digest({key: value for key, value in choices if key not in free})  # null: a theorem's number
+    choices = settings(flat(config)).items()  # null: a theorem's number
+    shaping = {key: v for key, v in choices if not together.is_free(key, 0 if v is None else v)}
+    return digest(shaping)
 
 
 # ---- how a run ended, without torch ----------------------------------------------------------------------
