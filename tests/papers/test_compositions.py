@@ -11,6 +11,7 @@ import pytest
 
 from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
+from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Value, written
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import SCALES
@@ -38,6 +39,16 @@ def job(made: Experiment, branch: MethodRuns) -> list[str]:
 
 FEW = ("padamfed/fig1", "adamasfl/fig1", "fedproxvr/table1", "speedup", "peers/niid_fmnist")
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in WITH_RUNS]
+
+
+def test_an_experiments_file_says_whether_its_figure_is_tuned() -> None:
+    """The lines on what `fedbench figures` does to a plain sweep; a file without one is another's variant."""
+    for name in WITH_RUNS:
+        text = (conf_dir() / "experiment" / f"{name}.yaml").read_text()
+        figure = FIGURES[name]
+        if f"`fedbench figures {name}`" in text:
+            assert figure.tuned or figure.search, name
+        assert not (figure.tuned and "Nothing is tuned" in text), name
 
 
 @pytest.mark.parametrize("name", NAMES)
