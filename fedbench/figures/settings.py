@@ -95,7 +95,8 @@ def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataF
     without = made[made.whole].groupby(of_whole, dropna=False).accuracy.mean().rename("without_noise")
     groups = made[~made.whole].groupby(keys, sort=False, dropna=False).accuracy
     found = groups.agg(accuracy="mean", std="std", low="min", high="max", n="size").reset_index()
-    return found.merge(without.reset_index(), on=of_whole, how="left")
+    kinds = {key: found[key].dtype for key in of_whole}  # pandas 2 makes numbers of a column of None alone
+    return found.merge(without.reset_index().astype(kinds), on=of_whole, how="left")
 
 
 def _is_whole(run: Run) -> bool:
