@@ -12,7 +12,10 @@ of a run depend neither on how far the others are nor on whether they end.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -31,6 +34,7 @@ from fedbench.method import Vectors
 from fedbench.torch_internals import is_out_of_memory
 
 log = logging.getLogger(__name__)
+_LIBC = ctypes.CDLL(None) if hasattr(os, "sched_setaffinity") else None  # of Linux
 
 
 class Stopped(KeyboardInterrupt):
@@ -200,6 +204,7 @@ class _Member:
         self._working = True
         if self._thread.ident is None:
             self._thread.start()
+        _follow(self._thread)
         self._turn.release()
         self._main.acquire()
         self._working = False
@@ -229,6 +234,16 @@ class _Member:
         finally:
             self.ended = True
             self._main.release()
+
+
+def _follow(thread: threading.Thread) -> None:
+    """Have `thread` work on the core of this one, which waits for it. The kernel may place it on the core of
+    another group's process, which then waits too, while this core is idle. Threads that it starts would stay
+    on that core as well, so where torch has several, or CUDA its own, it is left alone."""
+    if _LIBC is None or torch.get_num_threads() > 1 or torch.cuda.is_initialized():
+        return
+    with contextlib.suppress(OSError):  # the core was taken away meanwhile
+        os.sched_setaffinity(cast(int, thread.native_id), {_LIBC.sched_getcpu()})
 
 
 def _or_error(call: Callable[[], Any]) -> Any:
