@@ -158,7 +158,8 @@ def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
 
 
 def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings of our runs that the preset uses nowhere at scale paper, with its value: `rounds=15 (50)`."""
+    """Settings of our runs that the preset uses nowhere at scale paper, with its value: `rounds=15 (50)`. Of
+    what is searched there the table says how many values were tried."""
     paper, words = experiment(table.figure, "paper"), {}
     first = {key: values[0] for key, values in {**paper.params, **paper.branches[0].along}.items()}
     first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
@@ -168,9 +169,11 @@ def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
         for key, value in config.items():
             if key not in theirs or key in (*NOT_IDENTITY, "seed", "algorithm") or key.startswith("eval."):
                 continue
+            if any(key in branch.along for branch in paper.branches):
+                continue
             meant = [theirs[key], *paper.params.get(key, [])]
             for branch in paper.branches:
-                meant += [branch.context.get(key, theirs[key]), *branch.along.get(key, [])]
+                meant.append(branch.context.get(key, theirs[key]))
             if value not in meant:
                 words[key] = f"{key}={value} ({'default' if theirs[key] is None else theirs[key]})"
     return list(words.values())
