@@ -165,15 +165,16 @@ def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
     first |= {**paper.branches[0].context, "algorithm": paper.branches[0].algorithm}
     given = [f"{key}={written(value)}" for key, value in first.items()]
     theirs = flat(compose([f"experiment={paper.figure.name}", "scale=paper", *given]).config)
+    along = {key for branch in paper.branches for key in branch.along}
+    searched = {key for key in along if key.startswith("algorithm.")}
+    passed_over = {*NOT_IDENTITY, "seed", "algorithm", *searched}
     for config in configs:
         for key, value in config.items():
-            if key not in theirs or key in (*NOT_IDENTITY, "seed", "algorithm") or key.startswith("eval."):
-                continue
-            if any(key in branch.along for branch in paper.branches):
+            if key not in theirs or key in passed_over or key.startswith("eval."):
                 continue
             meant = [theirs[key], *paper.params.get(key, [])]
             for branch in paper.branches:
-                meant.append(branch.context.get(key, theirs[key]))
+                meant += [branch.context.get(key, theirs[key]), *branch.along.get(key, [])]
             if value not in meant:
                 words[key] = f"{key}={value} ({'default' if theirs[key] is None else theirs[key]})"
     return list(words.values())
