@@ -157,7 +157,7 @@ def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
     return pd.Series(found, dtype=float)
 
 
-def _differs(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing_settings(table: Table, configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Settings of our runs that the preset uses nowhere at scale paper, with its value: `rounds=15 (50)`. Of
     what is searched there the table says how many values were tried."""
     paper, words = experiment(table.figure, "paper"), {}
@@ -189,7 +189,7 @@ def _text(table: Table, configs: Sequence[Mapping[str, Any]], absent: int) -> It
         yield f"Test accuracy, {when}. Ours: mean +- standard deviation (number of seeds)."
     if any(table.numbers.tag == "memory"):
         yield "Numbers from memory were not checked against the paper and decide no verdict."
-    if differs := _differs(table, configs):
+    if differs := differing_settings(table, configs):
         yield f"Differs from scale paper (values there): {', '.join(differs)}."
     if absent:
         yield f"{absent} more cells are run at scale paper only."

@@ -15,7 +15,7 @@ from papers.keep import keep_runs
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import Claim, Evidence, judge, rows_of
 from fedbench.papers.figure import experiment
-from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, _differs, rounds_to, write
+from fedbench.papers.peers import NUMBERS, PAPERS, TABLES, differing_settings, rounds_to, write
 from fedbench.sweeps.plan import points
 
 compose_experiment = functools.cache(lambda name, scale: experiment(FIGURES[f"peers/{name}"], scale))
@@ -208,7 +208,7 @@ def test_settings_that_differ_are_named_and_searched_rates_are_none() -> None:
     """Of fedavg_2nn, which searches the rate, and has B = 10 and 600 and T = 5000 at scale paper."""
     table = next(table for table in TABLES if table.name == "fedavg_2nn")
     ours = {"rounds": 400, "algorithm.lr": 0.3, "local.batch_size": 20, "clients.per_round": 10}
-    assert _differs(table, [ours]) == ["rounds=400 (5000)", "local.batch_size=20 (10)"]
+    assert differing_settings(table, [ours]) == ["rounds=400 (5000)", "local.batch_size=20 (10)"]
 
 
 def test_numbers_from_memory_decide_nothing() -> None:
