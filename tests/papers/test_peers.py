@@ -39,6 +39,7 @@ FEDDYN = {
 LEAF = {"dataset": "leaf", "local.epochs": 1, "clients.per_round": 10, "eval.every": 10, "eval.final_k": 10}
 SETTINGS: dict[str, dict[str, Any]] = {
     "niid_fmnist": {**NIID, "clients.total": 10},
+    "niid_fmnist_labels": {**NIID, "clients.total": 10},
     "niid_cifar10": {**NIID, "dataset.augment": "crop_flip", "dataset.pad_mode": "reflect"},
     "fedavg_2nn": {**MNIST, "local.epochs": 1, "target": 0.97, "model.hidden": [200, 200]},
     "fedavg_2nn_epochs": {**MNIST, "clients.per_round": 10, "target": 0.97, "model.hidden": [200, 200],
@@ -106,11 +107,11 @@ def test_settings_at_scale_paper_are_the_sources(name: str) -> None:
     assert {key: found[key] for key in SETTINGS[name]} == SETTINGS[name]
 
 
-@pytest.mark.parametrize("name", ["niid_fmnist", "niid_cifar10"])
-def test_niid_bench_has_seven_partitions_of_four_methods(name: str) -> None:
+@pytest.mark.parametrize("names", [["niid_fmnist", "niid_fmnist_labels"], ["niid_cifar10"]])
+def test_niid_bench_has_seven_partitions_of_four_methods(names: list[str]) -> None:
     """Momentum 0.9 in every method, FedProx with four mu, balanced Dirichlet cuts that are drawn again."""
-    made = compose_experiment(name, "paper")
-    small = [branch for branch in made.branches if branch.context.get("clients.total", 10) == 10]
+    branches = [branch for name in names for branch in compose_experiment(name, "paper").branches]
+    small = [branch for branch in branches if branch.context.get("clients.total", 10) == 10]
     assert len(small) == 7 * 4
     for branch in small:
         own = branch.algorithm == "fednova"
