@@ -39,10 +39,11 @@ from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.compiled import CompileCache, Programs, place
 from fedbench.engine.evaluate import SMALL, Evaluator
 from fedbench.engine.executors import LocalProgram
-from fedbench.engine.joined import Seat
+from fedbench.engine.joined import seated
 from fedbench.engine.memory import keep_memory
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
+from fedbench.engine.turns import Seat
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks, traces
@@ -182,7 +183,7 @@ def execution(
         wide_batch(placement.load.cost, device), placement.graphs,
     )  # fmt: skip
     if seat is not None:
-        executor = seat.executor(executor, choice.chunk)
+        executor = seated(executor, seat, choice.chunk)
     store = _store(problem, placement, choice.state, state)
     trainer = CohortTrainer(executor, planner, store, choice.chunk, problem.dtype, group)
 

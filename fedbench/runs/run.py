@@ -15,7 +15,7 @@ from fedbench import provenance
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device
-from fedbench.engine.joined import Seat
+from fedbench.engine.turns import Seat
 from fedbench.errors import RunError, UserError, first_line
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored

@@ -5,11 +5,10 @@ import atexit
 import os
 import signal
 
-from fedbench.engine import joined
 from fedbench.runs import run
 from fedbench.sweeps import pool
 
-__all__ = ["joined", "pool", "run"]
+__all__ = ["pool", "run"]
 
 atexit.register(os._exit, 0)  # whoever waits for its output does not wait until its modules are taken apart
 for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):

@@ -3,7 +3,7 @@
 Runs of one kind have the same step: they differ in seeds, partitions, schedules and the methods' numbers.
 Groups follow from the list of jobs and are written down before the first one starts, so a command that goes
 on has the same groups. Configurations are composed, signals handled and files of Hydra written in the main
-thread or in turn (fedbench.engine.joined), so nothing in a group runs side by side.
+thread or in turn (fedbench.engine.turns), so nothing in a group runs side by side.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _Globals:
 def compute(seats: int, calls: Mapping[int, Callable[[], None]]) -> None:
     """Call each of `calls` (by its seat) in a thread of its own, as a run of one group. In each, `place` is
     the run's. Raises Interrupted after a signal."""
-    from fedbench.engine.joined import Meeting, Seat
+    from fedbench.engine.turns import Meeting, Seat
     from fedbench.runs.run import Together
 
     meeting, places = Meeting(seats), dict[int, Together]()

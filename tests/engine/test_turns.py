@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from fedbench.engine.joined import Meeting, Seat
+from fedbench.engine.turns import Meeting, Seat
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no thread to a core")
