@@ -21,7 +21,7 @@ BAD = [
     ("algorithm=fedagv", "(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)"),
     ("experiment=peers/nid_fmnist", "`fedbench list experiments` shows (did you mean 'peers/niid_fmnist',"),
     ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
-    ("experiment=niid_fmnist", "(did you mean 'peers/niid_fmnist'?)"),
+    ("experiment=settings", "(did you mean 'padamfed/settings'?)"),
     ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
     ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
     ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
