@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.method import MEAN, Algorithm, Counts, Record, Vectors, positive, register, server_rate
+from fedbench.method import MEAN, Algorithm, Counts, Record, Setting, Vectors, positive, register, server_rate
 
 
 @register("ca2fl")
@@ -21,6 +21,9 @@ class CA2FL(Algorithm):
     all N caches. Clients keep nothing, so they may work on several jobs at once. Travels: up 1d, down 1d.
     eta = lr and gamma = server_lr (convention D) are tuned. server_lr=average is gamma = 1: theta <- theta +
     v; if all clients send and none is late, v = (1/N) sum_i Delta_i, so theta <- (1/N) sum_i x_i.
+    The caches are displacements, in units of the eta that made them. Under an lr_schedule old ones would go
+    on moving the server at the rate of long ago, so it is refused. Numbers of steps that change from job to
+    job (local.epochs_range, stragglers) only add noise, as their sizes do not drift.
     """
 
     paper = "Wang et al., ICLR 2024"
@@ -30,6 +33,11 @@ class CA2FL(Algorithm):
 
     lr: float = positive(0.1)
     server_lr: float = server_rate(1.0, help=MEAN)
+
+    def refusal(self, setting: Setting) -> str | None:
+        if "lr" in setting.scheduled:
+            return "caches displacements, which under lr_schedule keep the size of an earlier rate"
+        return super().refusal(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "h": torch.zeros_like(theta)}

@@ -36,8 +36,8 @@ class FedNova(Algorithm):
     or 1/S (uniform). Only the server keeps state: theta. Travels: up 1d and one scalar, down 1d.
     eta = lr (0.02 in the paper), rho = momentum (0 or 0.9), mu and gamma = server_lr (1) are tuned. Unequal
     tau_i come from local.epochs with clients of unequal size. With equal tau_i the method is FedAvg,
-    and server_lr=average is gamma = 1: theta <- sum_{S_t} p_i y_i; with unequal tau_i no gamma makes this
-    mean.
+    and server_lr=average is gamma = 1: theta <- sum_{S_t} p_i y_i; with unequal tau_i, or late jobs of other
+    eta, no gamma makes this mean.
     """
 
     paper = "Wang et al., NeurIPS 2020"
@@ -51,7 +51,11 @@ class FedNova(Algorithm):
     weighting: str = choice("samples", ("uniform", "samples"))
 
     def not_mean(self, setting: Setting) -> str | None:
-        return "unequal local steps are normalised" if setting.counts.K is None else super().not_mean(setting)
+        if setting.counts.K is None:
+            return "unequal local steps are normalised"
+        if setting.schedule == "async" and "lr" in setting.scheduled:
+            return "lr_schedule gives an update's jobs different rates"
+        return super().not_mean(setting)
 
     def local_init(self, client: Client, h: Record) -> Vectors:
         zero, none = torch.zeros_like(client.down.theta), torch.zeros_like(h.lr)

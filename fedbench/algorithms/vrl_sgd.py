@@ -19,7 +19,8 @@ class VRLSGD(Algorithm):
     Delta_i starts at 0. A client keeps one vector, z_i = y_i - K eta Delta_i, and the scalar K eta. The next
     broadcast then gives Delta_i = (theta - z_i) / (K eta). The server keeps theta. Travels: up 1d, down 1d.
     With local momentum the sum of the directions' weights replaces K. An adaptive optimizer has no such sum
-    and is refused. Only for full participation: otherwise sum_i Delta_i is not 0 and the mean drifts.
+    and is refused. Only for full participation and one K for all clients and rounds: otherwise sum_i Delta_i
+    is not 0 and the mean drifts.
     eta = lr is tuned (paper: 0.005 with K = 20, 0.01 with K = 50, 0.025 with K = 20, 8 workers). The paper's
     warm start is not implemented.
     """
@@ -36,6 +37,9 @@ class VRLSGD(Algorithm):
         if setting.optimizer.adaptive:
             why = "needs SGD's sum of directions, which an adaptive optimizer does not have"
             return f"{why} (optimizer={setting.optimizer.name})"
+        if setting.counts.K is None:
+            unequal = "local.epochs_range, partial stragglers, or local.epochs with clients of unequal size"
+            return f"is defined for one number of local steps only, which excludes {unequal}"
         return super().refusal(setting)
 
     def client_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:

@@ -82,7 +82,7 @@ CASES: dict[str, Case] = {
     "scaffold 1": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 1}),
     "feddyn": Case("feddyn", plain.FedDyn, {"lr": 0.2, "alpha": 0.5}),
     "feddyn 0.05": Case("feddyn", plain.FedDyn, {"lr": 0.2, "alpha": 0.05}),
-    "vrl_sgd": Case("vrl_sgd", plain.VRLSGD, {"lr": 0.2}),
+    "vrl_sgd": Case("vrl_sgd", plain.VRLSGD, {"lr": 0.2}, hows=("full", "rates")),
     "led": Case("led", plain.LED, {"lr": 0.2, "dual_lr": 0.1}),
     "led 1/K": Case("led", plain.LED, {"lr": 0.2}, hows=("full", "rates")),
     "fedavg_m": Case("fedavg_m", plain.FedCM, MASS),

@@ -15,6 +15,7 @@ SIX = "schedule=async clients.total=6 clients.per_round=2"
 AT_ONCE = "keeps state at its clients, so no client can work on two jobs at once, as client "
 EXPONENTIAL = "lr_schedule=exponential lr_schedule.factor"
 AVERAGE, UNEQUAL = "algorithm.server_lr=average", "local.steps=null local.epochs=1 partition=dirichlet"
+EVERYONE, ONE_K = "clients.per_round=20", "is defined for one number of local steps only, which excludes "
 SHORT = " GiB of memory, but only "
 LARGEST = "3.4e+38, the largest number of dtype=float32"
 
@@ -22,6 +23,9 @@ REFUSED = [
     # a method and what goes with it
     ("algorithm=led", "algorithm=led: is defined for full participation"),
     ("algorithm=padamfed local.steps=null local.epochs=1 partition=dirichlet", "algorithm.lr=null: "),
+    (f"algorithm=vrl_sgd {EVERYONE} {UNEQUAL}", f"algorithm=vrl_sgd: {ONE_K}"),
+    (f"algorithm=vrl_sgd {EVERYONE} local.epochs_range=[1,2]", f"algorithm=vrl_sgd: {ONE_K}"),
+    (f"algorithm=vrl_sgd {EVERYONE} participation.stragglers=0.3", f"algorithm=vrl_sgd: {ONE_K}"),
     ("algorithm=dude_asgd local.steps=3", "local.steps=3: dude_asgd makes exactly 1"),
     ("algorithm=ringmaster_asgd schedule=async clients.per_round=1 schedule.staleness=3",
      "schedule.staleness=3: must be null: the algorithm discards what arrives too late"),
@@ -49,6 +53,7 @@ REFUSED = [
     (f"algorithm=fedavgm {AVERAGE}", "algorithm.momentum=0 would not"),
     (f"algorithm=fedbuff algorithm.momentum=0.5 schedule=async {AVERAGE}", "algorithm.momentum=0 would not"),
     (f"algorithm=fednova {UNEQUAL} {AVERAGE}", "unequal local steps are normalised"),
+    (f"algorithm=fednova schedule=async lr_schedule=exponential {AVERAGE}", "jobs different rates"),
     (f"algorithm=padamfed algorithm.lr=1 algorithm.beta=1 {UNEQUAL} {AVERAGE}", "clients make unequal steps"),
     (f"algorithm=padamfed algorithm.scale=2 {AVERAGE}", "it needs algorithm.server_lr=null, not average"),
     (f"server_lr_schedule=exponential {AVERAGE}", "=exponential: must be constant"),
@@ -64,6 +69,7 @@ REFUSED = [
     # rates over rounds
     ("algorithm=padamfed lr_schedule=cosine", "lr_schedule=cosine: must be constant, or algorithm.lr given"),
     ("algorithm=masfl algorithm.lr=null lr_schedule=cosine", "algorithm.lr=null"),
+    ("algorithm=ca2fl lr_schedule=cosine", "algorithm=ca2fl: caches displacements, which under lr_schedule"),
     ("algorithm=fedsps lr_schedule=exponential", "fedsps has no algorithm.lr"),
     ("algorithm=fedexp server_lr_schedule=exponential", "fedexp has no algorithm.server_lr"),
     ("lr_schedule=step", "lr_schedule.milestones=null: must be a list of different rounds"),
