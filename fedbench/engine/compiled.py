@@ -27,14 +27,18 @@ from torch import Tensor
 from fedbench.engine.graph import PoolOfProcess
 from fedbench.engine.tape import Tapes
 from fedbench.errors import RunError, first_line
+from fedbench.fields import is_own
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
 from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree, stands_alone
 from fedbench.version import PACKAGE
 
 MOST_BYTES = 512 * 2**20
-_SOURCES = ("engine", "method", "algorithms", "models", "data/transforms.py", "rng.py", "torch_internals.py")
-"""All code that a local step runs."""
+_SOURCES = (
+    "engine", "method", "algorithms", "models", "optimizer.py", "data/transforms.py", "rng.py",
+    "torch_internals.py",
+)  # fmt: skip
+"""All code of fedbench's that a local step runs."""
 
 _INDUCTORS_OWN = "TORCHINDUCTOR_CACHE_DIR"  # set by inductor itself at its first compilation
 
@@ -189,7 +193,8 @@ class Programs:
         """Whether a program with these dependencies is in memory or on disk, for some shapes."""
         if any(key[0] == depends for key in self._kept if isinstance(key, tuple)):
             return True
-        return self.cache is not None and self.cache.knows((self.objective, depends))
+        cache = self._lasting(depends)
+        return cache is not None and cache.knows((self.objective, depends))
 
     @property
     def untried(self) -> bool:
@@ -217,7 +222,7 @@ class Programs:
         `depends`: what it depends on besides the objective and the shapes; None: for this process only.
         """
         device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
-        cache = None if depends is None else self.cache
+        cache = self._lasting(depends)
         if cache is None:
             return self._compile(function, args, device, None), True
         name = cache.name((self.objective, depends), (signature(args), signature(list(self.tensors))))
@@ -227,6 +232,12 @@ class Programs:
         with cache.alone(name):
             found = self._load(cache, name, device)  # another process may have compiled it meanwhile
             return found or self._compile(function, args, device, name), found is None
+
+    def _lasting(self, depends: Hashable | None) -> CompileCache | None:
+        """Where programs with these dependencies are kept for other processes. A class of a user's may have
+        other code there under the same name, so its programs are not kept."""
+        classes = [leaf for leaf in pytree.tree_leaves(depends) if isinstance(leaf, type)]
+        return None if depends is None or not all(map(is_own, classes)) else self.cache
 
     def _load(self, cache: CompileCache, name: str, device: torch.device) -> Function | None:
         file = cache.find(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from fedbench.engine.compiled import CompileCache, Compiled, Programs, compiler_
 from fedbench.models.layers import BatchNorm2d
 from fedbench.models.recurrence import recur
 from fedbench.torch_internals import load, pack
+from fedbench.version import PACKAGE
 
 CPU = torch.device("cpu")
 needs_compiler = pytest.mark.skipif(compiler_missing(CPU) is not None, reason="no C++ compiler here")
@@ -103,6 +105,37 @@ def test_another_process_compiles_nothing_and_gives_the_same_bits(tmp_path: Path
     assert len(list((own_cache / "programs").glob("*.pt2"))) == 1
 
 
+MINE = """
+from fedbench.method import Algorithm, positive, register
+@register("mine")
+class Mine(Algorithm):
+    lr: float = positive(0.1)
+    def local_step(self, local, client, h):
+        return {"y": local.y SIGN h.lr * client.grad(local.y)}
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + mean.delta}
+"""
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_users_method_that_was_changed_is_compiled_again(tmp_path: Path) -> None:
+    """Another process that finds other code under the same names of class and file runs that code."""
+    found = []
+    for sign, engine in (("-", "compile"), ("+", "compile"), ("+", "vmap")):
+        (tmp_path / "mine.py").write_text(MINE.replace("SIGN", sign))
+        place = tmp_path / (engine + sign)
+        words = [f"imports=[{tmp_path / 'mine.py'}]", "algorithm=mine", "rounds=2", f"engine={engine}"]
+        command = [sys.executable, "-m", "fedbench", *words, "progress=none", f"hydra.run.dir={place}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(torch.load(place / "model.pt"))
+    before, after, right = found
+    for name, value in right.items():
+        torch.testing.assert_close(after[name], value, rtol=1e-4, atol=1e-6)
+        assert not torch.equal(before[name], after[name])
+
+
 @needs_compiler
 @pytest.mark.slow
 def test_a_damaged_program_is_compiled_again(
@@ -147,6 +180,31 @@ def test_a_place_where_others_write_is_not_used(store: CompileCache) -> None:
     store.directory.chmod(0o770)
     assert store.find(name) is None
     assert not store.knows("program")
+
+
+def test_programs_of_a_users_class_are_not_kept(tmp_path: Path, packed: list) -> None:
+    """Its code may be another one in the next process."""
+    theirs = type("Theirs", (), {"__module__": "their_module"})
+    (tmp_path / "programs").mkdir(mode=0o700)
+    for owner, kept in ((CompileCache, True), (theirs, False)):
+        for _ in range(2):
+            programs = Programs(CompileCache(tmp_path / "programs", CPU))
+            depends = ("step", ((owner, ("weighting", "uniform")), False), 5)
+            Compiled(torch.func.vmap(lambda x: x * 2), programs, depends)(torch.ones(2))
+        assert Programs(CompileCache(tmp_path / "programs", CPU)).knows(depends) == kept
+
+
+@pytest.mark.parametrize("file", ["optimizer.py", "engine/executors.py", "data/transforms.py"])
+def test_a_program_depends_on_all_code_that_a_step_runs(
+    tmp_path: Path, store: CompileCache, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """After a change of it, a program has another name."""
+    monkeypatch.setattr(compiled, "PACKAGE", tmp_path / "fedbench")
+    shutil.copytree(PACKAGE, tmp_path / "fedbench", ignore=shutil.ignore_patterns("__pycache__", "conf"))
+    before = CompileCache(store.directory, CPU).name("a", 1)
+    with open(tmp_path / "fedbench" / file, "a") as changed:
+        changed.write("# another line\n")
+    assert CompileCache(store.directory, CPU).name("a", 1) != before
 
 
 def test_a_name_says_all_that_a_program_depends_on(
