@@ -197,7 +197,8 @@ class State:
         None,
         words="a directory",
         null="the run's directory",
-        help="where state on disk is kept until the run has ended; needs space for the clients that work",
+        help="where state on disk is kept until the run has ended, by the path of the run's directory, which "
+        "must stay where it is; needs space for two rows of every client that works",
     )
 
 

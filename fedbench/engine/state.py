@@ -4,12 +4,14 @@ memory (divided among processes if there are several), or on disk if they do not
 On disk there is one file per name, in which only clients that have worked take space. Rows are read and
 written whole at their place in the file, through the system's page cache. A memory map would kill the process
 when the disk is full. A row that the last checkpoint refers to is not overwritten before the next checkpoint,
-so a killed run can go on.
+so a killed run can go on. A file beside the rows names the checkpoints that fit them, so that no other one,
+such as a copy of an older one, is gone on from.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from torch import Tensor
 
 from fedbench.engine.memory import gib
 from fedbench.errors import ConfigError, RunError
-from fedbench.files import free_bytes, one_line_os_errors
+from fedbench.files import free_bytes, one_line_os_errors, write_text
 from fedbench.method import Vectors
 from fedbench.process_group import ProcessGroup
 
@@ -156,10 +158,15 @@ class DiskStore(StateStore):
             return {name: rows.state_dict() for name, rows in self.rows.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state and not self.directory.is_dir():
+            why = "another state.directory, or the run's directory was moved"
+            raise RunError(
+                f"{self.directory}: clients' state is not there ({why}); resume=false computes the run again"
+            )
         for number, (name, item) in enumerate(state.items()):
             with one_line_os_errors(f"read clients' state in {self.directory}"):
                 rows = self.rows[name] = _Rows(self._file(number), self.clients, item["initial"])
-                rows.load(item["slot"].numpy())
+                rows.load(item["slot"].numpy(), item.get("checkpoint"))
 
     def saved(self) -> None:
         for rows in self.rows.values():
@@ -175,7 +182,8 @@ class DiskStore(StateStore):
         with one_line_os_errors(f"write clients' state in {self.directory}"):
             self.directory.mkdir(parents=True, exist_ok=True)
             file = self._file(len(self.rows))
-            file.unlink(missing_ok=True)  # an earlier run's
+            for old in self.directory.glob(f"{file.stem}.*"):  # an earlier run's
+                old.unlink()
             self.rows[name] = _Rows(file, self.clients, initial)
 
     def _file(self, number: int) -> Path:
@@ -189,6 +197,9 @@ class _Rows:
         self.file, self.initial = file, initial
         self.slot = np.full(clients, -1, dtype=np.int64)
         self.kept = self.slot.copy()  # `slot` in the last checkpoint
+        self.checkpoint: str | None = None  # names the last one
+        self.next = ""  # names the one that is being written
+        self.names = file.with_suffix(".checkpoints")
         self.free: list[int] = []  # unused slots, in descending order
         self.end = 0
         self.bytes = initial.numel() * initial.element_size()
@@ -209,20 +220,27 @@ class _Rows:
             self._move(os.pwritev, row, int(slot) * self.bytes)
             self.slot[client] = slot
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
         os.fsync(self.stream)
-        return {"slot": torch.from_numpy(self.slot.copy()), "initial": self.initial}
+        self.next = secrets.token_hex(8)
+        write_text(self.names, " ".join(filter(None, (self.checkpoint, self.next))))
+        slot = torch.from_numpy(self.slot.copy())
+        return {"slot": slot, "initial": self.initial, "checkpoint": self.next}
 
     def saved(self) -> None:
+        self.checkpoint = self.next
+        write_text(self.names, self.checkpoint)
         old = self.kept[(self.kept >= 0) & (self.kept != self.slot)]
         self.free = sorted([*self.free, *old.tolist()], reverse=True)
         self.kept = self.slot.copy()
 
-    def load(self, slot: np.ndarray) -> None:
-        self.slot, self.kept = slot.copy(), slot.copy()
+    def load(self, slot: np.ndarray, checkpoint: str | None) -> None:
+        """Go back to a checkpoint, given its `slot` and its name; None: an earlier version wrote it."""
+        self.slot, self.kept, self.checkpoint = slot.copy(), slot.copy(), checkpoint
         self.end = int(slot.max()) + 1
         self.free = sorted(set(range(self.end)) - set(slot.tolist()), reverse=True)
-        if self.file.stat().st_size < self.end * self.bytes:
+        fitting = self.names.read_text().split() if self.names.is_file() else [None]
+        if checkpoint not in fitting or self.file.stat().st_size < self.end * self.bytes:
             raise RunError(f"{self.file} does not match the checkpoint; resume=false computes the run again")
 
     def close(self) -> None:

@@ -239,8 +239,10 @@ def _store(problem: Problem, placement: Placement, kind: str, directory: Path) -
         where = placement.device if kind == "memory" else "cpu"
         return OwnedStore(N, where, group) if group.size > 1 else MemoryStore(N, where)
     store = DiskStore(N, directory)
-    working = N if problem.method.survey == "once" else len(np.unique(problem.trace.client))
-    store.refuse_too_large(problem.cost.client_state * problem.dtype.itemsize * working)
+    jobs, surveyed = problem.trace.client, N if problem.method.survey == "once" else 0
+    working = len(np.unique(jobs))  # clients; one that works again has a second row until the next checkpoint
+    rows = surveyed + working if surveyed else min(2 * working, len(jobs))
+    store.refuse_too_large(problem.cost.client_state * problem.dtype.itemsize * rows)
     return store
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import difference, identity, identity_in, run_hash
+from fedbench.config.identity import difference, digest, identity, identity_in
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.files import as_given, content_hash, read_json, write_json
 from fedbench.runs.metrics import PAUSED
-from fedbench.runs.run_directory import FINISHED, METRICS, STAGING, STATE, RunDirectory
+from fedbench.runs.run_directory import FINISHED, METRICS, STATE, RunDirectory
 
 _DATA = "data.json"  # in a run's directory: {path below data.root: its hash}, if it reads any
 
@@ -68,11 +68,11 @@ def refuse_other(here: RunDirectory, config: Config) -> None:
 
 
 def state_place(here: RunDirectory, config: Config) -> Path:
-    """Where the run, computed here, keeps clients' state if that lies on disk."""
+    """Where the run, computed here, keeps clients' state if that lies on disk. No other directory that holds
+    the same run has the same place."""
     if config.state.directory is None:
         return here.path / STATE
-    again = STAGING if here.path.name == STAGING else ""
-    return as_given(config.state.directory) / f"fedbench-{run_hash(config)}{again}"
+    return as_given(config.state.directory) / f"fedbench-{digest(str(here.path.resolve()))}"
 
 
 # ---- the files below data.root that it has read ----------------------------------------------------------

@@ -120,17 +120,30 @@ def test_a_checkpoint_outlives_what_is_written_after_it(tmp_path: Path) -> None:
     assert torch.equal(again.gather(torch.arange(CLIENTS))["a"][:, 0], expected)
 
 
-@pytest.mark.parametrize("harm", ["cut", "gone"])
+@pytest.mark.parametrize("harm", ["cut", "gone", "newer", "another run's"])
 def test_rows_that_are_not_there_are_an_error(tmp_path: Path, harm: str) -> None:
+    """Or that no longer are those of the checkpoint, which may be a copy of an older one."""
     store = DiskStore(CLIENTS, tmp_path)
     store.fill({"a": torch.zeros(2)})
     store.scatter(ids(1, 2), {"a": torch.ones(2, 2)})
     state = store.state_dict()
-    (file,) = tmp_path.iterdir()
-    if harm == "gone":
-        store.remove()
-    else:
-        file.write_bytes(file.read_bytes()[:-1])
+    store.saved()
+    (file,) = tmp_path.glob("*.rows")
+    match harm:
+        case "gone":
+            store.remove()
+        case "cut":
+            file.write_bytes(file.read_bytes()[:-1])
+        case "newer":
+            store.scatter(ids(1), {"a": torch.zeros(1, 2)})
+            store.state_dict()
+            store.saved()
+        case _:
+            other = DiskStore(CLIENTS, tmp_path)
+            other.fill({"a": torch.zeros(2)})
+            other.scatter(ids(3, 4), {"a": torch.zeros(2, 2)})
+            other.state_dict()
+            other.saved()
     with pytest.raises(RunError, match=r"clients' state|does not match the checkpoint"):
         DiskStore(CLIENTS, tmp_path).load_state_dict(state)
 

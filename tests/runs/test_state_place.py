@@ -11,8 +11,8 @@ import pytest
 from run_files import metrics, runs, same_model, summary
 
 from fedbench.api import compose_config
-from fedbench.engine import choose
-from fedbench.errors import ConfigError
+from fedbench.engine import choose, state
+from fedbench.errors import ConfigError, RunError
 from fedbench.runs.run import Run
 
 SCAFFOLD = (
@@ -48,6 +48,28 @@ def test_a_run_goes_on_where_its_clients_state_lies(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "disk" / "state").exists()
 
 
+def test_directories_of_the_same_run_do_not_share_their_clients_state(tmp_path: Path) -> None:
+    """In one `state.directory`: each goes on with its own, and one that was moved or put back is refused."""
+    words = ["state.place=disk", f"state.directory={tmp_path / 'scratch'}"]
+    run(tmp_path / "a", *words, "checkpoint.until=3")
+    run(tmp_path / "b", *words, "checkpoint.until=5")
+    for name in ("copy", "old"):
+        shutil.copytree(tmp_path / "a", tmp_path / name)
+    with pytest.raises(RunError, match=r"^.*scratch/.*: clients' state is not there .*; resume=false"):
+        run(tmp_path / "copy", *words)
+    run(tmp_path / "a", *words, "checkpoint.until=5")
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "old").rename(tmp_path / "a")
+    with pytest.raises(RunError, match=r"\.rows does not match the checkpoint; resume=false"):
+        run(tmp_path / "a", *words)
+    run(tmp_path / "a", *words, "resume=false")
+    run(tmp_path / "b", *words)
+    run(tmp_path / "whole")
+    assert equal(tmp_path / "whole", tmp_path / "a")
+    assert equal(tmp_path / "whole", tmp_path / "b")
+    assert not list((tmp_path / "scratch").iterdir())
+
+
 def test_auto_takes_the_disk_where_memory_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +88,36 @@ def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):
         plan.go(tmp_path / "run")
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (["clients.per_round=8"], 16),
+        (["clients.per_round=8", "rounds=1"], 8),
+        (["algorithm=padamfed_vr", "clients.per_round=8", "rounds=2"], 16),  # surveys all before round 1
+    ],
+)
+def test_the_disk_must_have_room_for_all_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], rows: int
+) -> None:
+    """A row that the last checkpoint refers to stays until the next, so a client that works again has two."""
+    words = [*words, "state.place=disk"]
+    row = Run(compose_config([*SCAFFOLD.split(), *words])).problem.cost.client_state * 4
+    free, largest = rows * row - 1, [0]
+    monkeypatch.setattr(state, "free_bytes", lambda place: free)
+    with pytest.raises(ConfigError, match=r"^state\.directory=.*needs about .* of disk"):
+        run(tmp_path, *words)
+    free = rows * row
+    remove = state.DiskStore.remove
+
+    def measured(store: state.DiskStore) -> None:
+        largest[0] = sum(file.stat().st_size for file in store.directory.glob("*.rows"))
+        remove(store)
+
+    monkeypatch.setattr(state.DiskStore, "remove", measured)
+    run(tmp_path, *words)
+    assert largest[0] == rows * row
 
 
 def test_the_place_is_no_choice_of_the_run(tmp_path: Path) -> None:
