@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -17,10 +18,10 @@ from fedbench.errors import ConfigError
 from fedbench.fields import choice, integer, number, share_of, text
 from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.schedule.selection import select_uniforms
+from fedbench.schedule.selection import select_draws, select_uniforms
 from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace, running_index
 
-_BLOCK = 1 << 21  # numbers drawn at once
+_BLOCK = 1 << 21  # numbers that Bernoulli draws at once
 
 
 class Participants(NamedTuple):
@@ -157,25 +158,15 @@ def without_replacement(seed: int, sizes: Ints, per_round: int) -> Ints:
     Draw number t * per_round + k picks among the numbers that round t has not drawn yet, in ascending order.
     The event simulation makes the same draws if all jobs of a round end at once.
     """
-    rounds = len(sizes)
-    result = np.empty((rounds, per_round), dtype=np.int64)
-    step = max(1, _BLOCK // per_round)
-    for first in range(0, rounds, step):
-        block = result[first : first + step]
-        size = len(block) * per_round
-        draws = select_uniforms(seed, first * per_round + np.arange(size, dtype=np.int64))
-        left = np.maximum(sizes[first : first + step, None] - np.arange(per_round), 1)
-        ranks = (draws.reshape(block.shape) * left).astype(np.int64).T.copy()
-        # row i: the i-th smallest drawn
-        drawn = np.full(ranks.shape, sizes.max() + per_round, dtype=np.int64)
+    result = np.empty((len(sizes), per_round), dtype=np.int64)
+    draws = select_draws(seed)
+    for t, size in enumerate(sizes.tolist()):
+        drawn: list[int] = []  # ascending; drawn[i] - i of the numbers before drawn[i] are left
         for k in range(per_round):
-            number = ranks[k]
-            for smaller in drawn[:k]:
-                number += smaller <= number
-            block[:, k] = number
-            for row in drawn[: k + 1]:  # insert, keeping every column ascending
-                low, number = np.minimum(row, number), np.maximum(row, number)
-                row[:] = low
+            rank = int(next(draws) * max(size - k, 1))
+            smaller = bisect_right(range(k), rank, key=lambda i: drawn[i] - i)
+            drawn.insert(smaller, rank + smaller)
+            result[t, k] = rank + smaller
     return result
 
 

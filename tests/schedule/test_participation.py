@@ -35,6 +35,19 @@ def per_job(trace: Trace, word: int) -> list[float]:
     return [uniform(fold(make_key(SEED, Stream.WORK, client, n), word)) for client, n in pairs]
 
 
+@pytest.mark.parametrize(
+    ("clients", "per_round"), [(1, 1), (2, 1), (2, 2), (9, 4), (40, 40), (1000, 3), (3000, 3000), (10**6, 50)]
+)
+def test_uniform_draws_without_replacement(clients: int, per_round: int) -> None:
+    """Draw number S t + k takes out one of the clients that round t still has; all of them if S = N."""
+    rounds = 2 if clients > 1000 else 30
+    trace = build_trace(config(rounds, clients, per_round, SEED))
+    for t, cohort in enumerate(cohorts(trace)):
+        left = list(range(clients))
+        numbers = [draw(SEED, per_round * t + k) for k in range(per_round)]
+        assert cohort == [left.pop(int(number * len(left))) for number in numbers]
+
+
 def test_bernoulli_takes_every_client_by_itself() -> None:
     trace = taking_part("bernoulli", 300)
     expected = [[i for i in range(N) if draw(SEED, N * t + i) < S / N] for t in range(300)]
