@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import logging
 import os
 import shutil
@@ -156,6 +157,15 @@ class RunDirectory:
             except ValueError as error:
                 raise DataError(f"{file}: column '{name}': {error}") from None
         return [dict(zip(header, row, strict=True)) for row in whole]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of metrics.csv; empty if it has no rows or cannot be read."""
+        with contextlib.suppress(OSError, ValueError):
+            with (self.path / METRICS).open(newline="", encoding="utf-8", errors="replace") as stream:
+                header, _ = itertools.islice(csv.reader(stream), 2)
+            return header
+        return []
 
     @property
     def metrics(self) -> pd.DataFrame:

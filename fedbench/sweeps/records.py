@@ -14,15 +14,15 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
 from fedbench.runs.lists import runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, rounds_to, worst
-from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, RUNNING, SUMMARY, UNFINISHED, RunDirectory
+from fedbench.runs.run_directory import CONFIG, FAILED, RUNNING, SUMMARY, UNFINISHED, RunDirectory
 
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 _UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
 
 
 class RunRecord:
-    """A run: its directory, the values of keys that are known of it, and what its files say. The files are
-    read once."""
+    """A run: its directory, the values of keys that are known of it, and what its files say. All but its
+    measured rows are read once."""
 
     def __init__(
         self, directory: Path, choices: Mapping[str, Any], summary: Mapping[str, Any] | None = None
@@ -103,13 +103,19 @@ class RunRecord:
 
     # ---- a table's row -------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @property
+    def columns(self) -> list[str]:
+        """Those of its measured rows; empty without rows."""
+        return [] if self._under_way else self.files.columns
+
+    @property
     def rows(self) -> list[dict[str, str]]:
-        """Its measured rows, if it has ended."""
-        if self.summary.get("status") in UNFINISHED or not self.files.has(METRICS):
-            return []
-        file = (self.directory / METRICS).stat()
-        return _rows(self.directory, file.st_mtime_ns, file.st_size)
+        """Its measured rows, if it has ended. They are read each time: those of all runs may be many."""
+        return [] if self._under_way else self.files.rows()
+
+    @property
+    def _under_way(self) -> bool:
+        return self.summary.get("status") in UNFINISHED
 
     def value(self, key: str) -> Any:
         """The value of a key of the configuration; for a key outside it (`experiment`), what is planned."""
@@ -120,21 +126,14 @@ class RunRecord:
         place = Path(os.path.relpath(self.directory, directory)).as_posix()
         return {"dir": place, **{key: _text(self.value(key)) for key in keys}}
 
-    def outcome(self, levels: Iterable[float]) -> dict[str, str]:
-        """The cells that say how it ended, and in which round it first reached each accuracy level."""
-        curve = [
-            (int(row["round"]), float(row["test_accuracy"])) for row in self.rows if row.get("test_accuracy")
-        ]
+    def outcome(self, levels: Iterable[float], rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        """The cells that say how it ended, and in which round it first reached each accuracy level. `rows`:
+        its measured rows."""
+        curve = [(int(row["round"]), float(row["test_accuracy"])) for row in rows if row.get("test_accuracy")]
         reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
         said = {key: self.summary.get(key) for key in OUTCOME}
         said |= {key: self.summary[key] for key in ENDS if key in self.summary}
         return {key: _text(value) for key, value in {**said, **reached}.items()}
-
-
-@functools.cache
-def _rows(place: Path, modified: int, size: int) -> list[dict[str, str]]:
-    """The rows of metrics.csv, which no longer changes once its run has ended."""
-    return RunDirectory(place).rows()
 
 
 def _text(value: Any) -> str:

@@ -4,16 +4,15 @@ and are rebuilt from the runs' directories whenever a job ends. Also the short t
 from __future__ import annotations
 
 import csv
-import io
 import math
 import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import differing, one_per_seed, split
-from fedbench.files import locked, write_json, write_text
+from fedbench.files import atomically, locked, write_json
 from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
 from fedbench.runs.run_directory import (
@@ -93,13 +92,19 @@ def collect(directory: Path) -> tuple[Path, Path]:
         keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
         runs = _without_repeats(runs, keys)
         levels = sorted({*LEVELS, *said.get("levels", [])})
-        metrics = dict.fromkeys(name for run in runs for row in run.rows[:1] for name in row)
+        metrics = dict.fromkeys(name for run in runs for name in run.columns)
         outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
         reached = [f"{COLUMN}{level:g}" for level in levels]
-        rows = [run.identity(keys, directory) | run.outcome(levels) for run in runs]
-        measured = [run.identity(keys, directory) | row for run in runs for row in run.rows]
-        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], rows)
-        _write(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured)
+        ended: list[list[str | None]] = []
+
+        def measured() -> Iterator[list[str | None]]:  # a run's rows are in memory while they are written
+            for run in runs:
+                cells, rows = run.identity(keys, directory).values(), run.rows
+                ended.append([*cells, *map(run.outcome(levels, rows).get, [*outcome, *reached])])
+                yield from ([*cells, *map(row.get, metrics)] for row in rows)
+
+        _write(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured())
+        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], ended)
     return directory / RUNS_CSV, directory / ROUNDS_CSV
 
 
@@ -111,12 +116,14 @@ def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[Run
     return [run for run in runs if id(run) not in repeats]
 
 
-def _write(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(file, stream.getvalue())
+def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)
+
+    atomically(file, write)
 
 
 # ---- the closing table -----------------------------------------------------------------------------------

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from run_files import Call, read
 
-from fedbench.sweeps.tables import closing_table, write_manifest
+from fedbench.runs.run_directory import RunDirectory
+from fedbench.sweeps.tables import closing_table, collect, write_manifest
 
 
 def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: Call, tmp_path: Path) -> None:
@@ -86,6 +88,28 @@ def test_every_row_has_the_numbers_of_its_own_run(runs, fedbench: Call, tmp_path
         mine = {key: row[key] for key in ("dir", "dataset", "algorithm", "algorithm.lr", "seed")}
         expected += [mine | one for one in read(place / row["dir"] / "metrics.csv")]
     assert [{key: row[key] for key in expected[0]} for row in rounds] == expected
+
+
+def test_the_tables_are_written_run_by_run(runs, fedbench: Call, tmp_path: Path) -> None:
+    """At no time are more rows in memory than those of a few of the ten runs, and none afterwards."""
+    fedbench("-m", "seed=range(10)", "hydra.sweep.dir=s")
+    text = "".join(f"{at},0.{at},{at}.5\n" for at in range(5000))
+    for file in tmp_path.glob("s/*/metrics.csv"):
+        file.write_text("round,test_accuracy,test_loss\n" + text)
+    collect(tmp_path / "s")  # what is loaded on first use
+    tracemalloc.start()
+    try:
+        rows = RunDirectory(next(tmp_path.glob("s/*/metrics.csv")).parent).rows()
+        of_a_run = tracemalloc.get_traced_memory()[0]
+        del rows
+        tracemalloc.reset_peak()
+        collect(tmp_path / "s")
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(read(tmp_path / "s" / "rounds.csv")) == 50_000
+    assert now < 0.2 * of_a_run
+    assert peak < 5 * of_a_run
 
 
 def test_damaged_files_are_said(runs, fedbench: Call, tmp_path: Path) -> None:
