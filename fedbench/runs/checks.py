@@ -167,13 +167,18 @@ def check_evaluation(config: Config, method: Algorithm, model: nn.Module, cost: 
         raise ConfigError("eval.model", asked, f"must be last: {why}")
 
 
-def check_state(config: Config, cost: Cost, clients: int, item_bytes: int, device: torch.device) -> None:
+def check_state(
+    config: Config, cost: Cost, clients: int, waiting: int, item_bytes: int, device: torch.device
+) -> None:
     """Refuse clients' and server's state that must be in memory and does not fit. State on disk is compared
-    with the disk's space when the run starts. `clients`: those whose state a process keeps."""
+    with the disk's space when the run starts. `clients`: those whose state a process keeps. `waiting`:
+    numbers in sums of cached uploads."""
     in_memory = clients * cost.client_state if config.state.place == "memory" else 0
-    what = f"{config.algorithm.name}'s state of {config.clients.total:,} clients, {cost.client_state:,}"
-    needed = item_bytes * (in_memory + cost.server_state)
-    refuse_too_large("clients.total", config.clients.total, f"{what} numbers each,", needed, device)
+    at_server = cost.server_state + waiting
+    what = f"{config.algorithm.name}'s state of {config.clients.total:,} clients, {cost.client_state:,} "
+    what += f"numbers each, and {at_server:,} at the server,"
+    needed = item_bytes * (in_memory + at_server)
+    refuse_too_large("clients.total", config.clients.total, what, needed, device)
 
 
 def check_place(place: str, processes: int) -> None:

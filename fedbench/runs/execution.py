@@ -51,6 +51,7 @@ from fedbench.runs.costs import rounds_between, spent_by
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import OnDevice, Session
+from fedbench.schedule.report import waiting_sums
 
 # ---- what can be said before anything is put on the device -----------------------------------------------
 
@@ -64,14 +65,15 @@ class Placement:
     load: Load
     graphs: str  # auto, off or unchecked: CUDA graphs of local steps
     choice: EngineChoice  # as far as memory depends on it: loop, or a chunk at once (vmap, compiled or not)
-    state_bytes: int  # that this process's clients keep between their jobs
+    state_bytes: int  # that this process's clients keep between their jobs, or the server of their uploads
     threads: int  # CPU threads: as configured, else those that the work of a step is worth; with a GPU all
 
 
 def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Placement:
     """How the problem will be computed. Raises ConfigError if its state does not fit."""
     config, item, N = problem.config, problem.dtype.itemsize, problem.counts.N
-    checks.check_state(config, problem.cost, group.clients(N), item, device)
+    waiting = problem.cost.uplink * waiting_sums(problem.trace) if problem.method.caches else 0
+    checks.check_state(config, problem.cost, group.clients(N), waiting, item, device)
     graphs = config.cuda_graph if device.type == "cuda" else "off"
 
     ds, sizes = problem.dataset, problem.division.sizes  # the work of a local step, counted on one sample
@@ -92,7 +94,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     threads = config.threads or THREADS
     if config.threads is None and device.type == "cpu":
         threads = step_threads(load, choice.chunk)
-    return Placement(device, group, load, graphs, choice, state_bytes, threads)
+    return Placement(device, group, load, graphs, choice, state_bytes + waiting * item, threads)
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:

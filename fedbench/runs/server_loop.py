@@ -23,7 +23,8 @@ class ServerLoop:
 
     All jobs that start from a version are trained as soon as that version exists. Their uploads are added,
     with their final weights, to the sum of the update that will apply them. So at most concurrency + S - 1
-    results are ever under way, and no old model is kept.
+    results are ever under way, and no old model is kept. With `caches` an upload is also added to a sum of
+    the update that will apply its client's next one, so there are up to min(N, updates) sums more.
     """
 
     def __init__(self, problem: Problem, trainer: CohortTrainer, theta: Tensor, statistics: Vectors) -> None:

@@ -42,6 +42,18 @@ def cumulative_passes(trace: Trace, batches: Ints) -> Ints:
     return _cumulative_work(trace, batches[trace.client], batches[trace.client])
 
 
+def waiting_sums(trace: Trace) -> int:
+    """Most updates at one time that are still to come and have a client whose earlier upload is there. A
+    server that caches uploads keeps a sum for each of them."""
+    jobs = np.flatnonzero(trace.next_applied >= 0)
+    update = trace.applied_update[trace.next_applied[jobs]]
+    begun = np.full(trace.updates, trace.updates, dtype=np.int64)
+    np.minimum.at(begun, update, trace.start_version[jobs])
+    of, span = np.flatnonzero(begun < trace.updates), trace.updates + 1
+    change = np.bincount(begun[of], minlength=span) - np.bincount(of, minlength=span)
+    return int(np.cumsum(change).max())
+
+
 def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:
     """Cumulative sums of `made` over received jobs, and of the fraction done of `all_of_it` over failed or
     stopped ones. Both arguments: (J,)."""

@@ -4,14 +4,18 @@ What a run holds for sure is refused (test_holes.py); what runs out of memory is
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from fedbench.api import compose_config
 from fedbench.engine import choose, memory
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, eval_batch, measure_model
+from fedbench.errors import ConfigError
+from fedbench.runs.run import Run
 
 
 def test_a_gpu_evaluates_as_many_samples_at_once_as_fit_a_part_of_its_memory(
@@ -42,3 +46,38 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
         chunks.append(choose_chunk(load, torch.device("cuda"), 4))
     client = 4 * (10 * 11_173_962 + 2e7 + 50 * 1e6)
     assert chunks == [int(0.5 * (80 << 30) / client), int(0.5 * (80 << 30) / 12 / client)]
+
+
+CA2FL = (
+    "algorithm=ca2fl rounds=60 clients.total=90 clients.per_round=3 local.steps=1 local.batch_size=2 "
+    "model=mlp progress=none engine=vmap eval.every=60"
+)
+AHEAD = "schedule=async schedule.concurrency=6 delay=exponential"
+
+
+@pytest.mark.parametrize(
+    "words", ["", AHEAD, f"{AHEAD} schedule.pool=all", f"{AHEAD} clients.total=12", f"{AHEAD} rounds=1"]
+)
+def test_what_a_server_caches_is_counted_before_a_run_starts(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CA2FL's server adds an upload to a sum of the update that applies its client's next one. The most sums
+    that are there at one time are known beforehand, and refused where they do not fit."""
+    config = compose_config([*CA2FL.split(), *words.split()])
+    run = Run(config)
+    execution = run.prepare(tmp_path)
+    execution.start()
+    most, loop = 0, execution.loop
+    for _ in range(config.rounds):
+        loop.update()
+        names = [name for sums in loop.pending.values() for name in sums.uploads]
+        most = max(most, sum(name.startswith("cached_") for name in names))
+    d = run.problem.layout.d
+    assert run.placement.state_bytes == 4 * d * most
+    if most:
+        monkeypatch.setattr(memory, "total_memory", lambda device: 4 * d * (most + 1) - 1)
+        N, said = config.clients.total, f"0 numbers each, and {(most + 1) * d:,} at the server, needs about"
+        with pytest.raises(ConfigError, match=f"^clients.total={N}: ca2fl's state of {N} clients, {said}"):
+            Run(config)
+        monkeypatch.setattr(memory, "total_memory", lambda device: 4 * d * (most + 1))
+        Run(config)

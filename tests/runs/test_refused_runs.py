@@ -100,7 +100,8 @@ REFUSED = [
     ("model=mlp model.hidden=[1000000000000]", "model=mlp: a model of 75,000,", " parameters needs", SHORT),
     ("model=mlp model.hidden=[1000000000000000000]", "model=mlp: a model of inf parameters needs", SHORT),
     ("algorithm=scaffold clients.total=1400 model=mlp dtype=float64 model.hidden=[800000] state.place=memory",
-     "clients.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, needs about", SHORT),
+     "clients.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, and 60,000,010 at "
+     "the server, needs about", SHORT),
     # the model that is evaluated
     (f"{ALL} schedule=async", f"{ALL}: must be last: a client's last model is only known where rounds are"),
     (f"{ALL} algorithm=fedproxvr", f"{ALL}: must be last: fedproxvr's clients have no model y of their own"),
