@@ -25,8 +25,8 @@ class FADAS(Algorithm):
     gamma_t = gamma. With delay_threshold = tau_c it is delay-adaptive instead: gamma if the update's largest
     staleness tau_max is at most tau_c, else gamma / tau_max (da_form=scale, as in the authors' code) or
     min(gamma, 1/tau_max) (da_form=min). bias_correction=true divides m by 1 - b1^(t+1) and vhat by
-    1 - b2^(t+1), as the code does. Travels: up 1d, down 1d. eta = lr and gamma = server_lr are tuned;
-    b1 = 0.9, b2 = 0.99, eps = 1e-8.
+    1 - b2^(t+1), as the code does; rounds in which nobody came do not count in t. Travels: up 1d, down 1d.
+    eta = lr and gamma = server_lr are tuned; b1 = 0.9, b2 = 0.99, eps = 1e-8.
     """
 
     paper = "Wang et al., ICML 2024"
@@ -60,7 +60,7 @@ class FADAS(Algorithm):
         vhat = torch.maximum(server.vhat, v)
         direction, scale = m, vhat
         if self.bias_correction:
-            direction, scale = m / (1 - h.beta1 ** (n.t + 1)), vhat / (1 - h.beta2 ** (n.t + 1))
+            direction, scale = m / (1 - h.beta1 ** (n.made + 1)), vhat / (1 - h.beta2 ** (n.made + 1))
         step = self.server_step_size(n.staleness_max, h) * direction / (torch.sqrt(scale) + h.epsilon)
         step = torch.where(direction == 0, torch.zeros_like(step), step)  # 0/0 where nothing ever moved
         return {"theta": server.theta + step, "m": m, "v": v, "vhat": vhat}

@@ -92,7 +92,8 @@ class ServerLoop:
             uploads = {**zeros, **uploads}
         late = self.trace.staleness(t)
         mean, most = float(late.mean()), int(late.max())
-        counts = replace(self.counts, S=len(late), t=t, staleness_mean=mean, staleness_max=most)
+        made = int(self.made[t])
+        counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         received = Record({**survey, **uploads})
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
         self.server = {**self.server, **new}
@@ -123,7 +124,7 @@ class ServerLoop:
             survey = self.trainer.survey_cohort(
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             )
-        counts = replace(self.counts, t=t)
+        counts = replace(self.counts, t=t, made=int(self.made[t]))
         down = algorithm.broadcast(Record(self.server), Record(survey), counts, Record(h))
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
@@ -140,7 +141,8 @@ class ServerLoop:
 
     def _use(self, hyper: dict[str, float]) -> None:
         """Set the hyper-parameters, and the weights of all jobs that follow from them and the trace: base
-        weights (they sum to 1 per update) and effective weights (with the arrival factors)."""
+        weights (they sum to 1 per update) and effective weights (with the arrival factors). Count for each
+        update those before it."""
         trace, theta, self.hyper = self.trace, self.theta, hyper
         self.h = {
             name: torch.tensor(value, dtype=theta.dtype, device=theta.device)
@@ -151,6 +153,7 @@ class ServerLoop:
         update = trace.applied_update[applied]
         amounts = self._amounts(trace.client[applied]) if trace.copies is None else trace.copies[applied]
         total = np.bincount(update, weights=amounts, minlength=trace.updates)
+        self.made: np.ndarray = np.cumsum(total > 0) - (total > 0)
         self.base_weight[applied] = amounts / total[update]
         late = torch.from_numpy((update - trace.start_version[applied]).astype(np.float64))
         h = Record({name: value.double().cpu() for name, value in self.h.items()})

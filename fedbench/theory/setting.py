@@ -16,6 +16,7 @@ class Counts:
     K: int | None  # local steps; None if clients make different numbers of steps
     T: int  # planned server updates (rounds)
     t: int = 0  # index of this server update, from 0
+    made: int = 0  # server updates before it that somebody took part in: t, where no round was empty
     staleness_mean: float = 0.0  # over this update's arrivals, in server versions
     staleness_max: int = 0
 

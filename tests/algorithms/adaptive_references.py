@@ -77,24 +77,28 @@ class FedLADA(Reference):
 class FedAdamW(Reference):
     def start(self, theta: Vector) -> None:
         self.v = self.last = self.zero  # the moments' start; the mean of (theta - y_i) / eta
+        self.one = 0.0  # what v would be of a coordinate whose gradients are all 1
 
     def before(self, cohort: list[int], theta: Vector, w: Vector) -> None:
         self.seconds: list[Vector] = []
+        self.ones: list[float] = []
 
     def local(self, i: int, theta: Vector) -> Vector:
         b1, b2, K = self.h["beta1"], self.h["beta2"], self.b.K[i]
-        y, m, v = theta, self.zero, self.v
+        y, m, v, one = theta, self.zero, self.v, self.one
         for k in range(1, K + 1):
             q, s = self.grad(i, k - 1, y), self.t * K + k
-            m, v = b1 * m + (1 - b1) * q, b2 * v + (1 - b2) * q**2
+            m, v, one = b1 * m + (1 - b1) * q, b2 * v + (1 - b2) * q**2, b2 * one + (1 - b2)
             mhat = m / (1 - b1 ** (k if self.h["m_counter"] == "local" else s))
-            adam = mhat / (np.sqrt(v / (1 - b2**s)) + self.h["epsilon"])
+            adam = mhat / (np.sqrt(v / one) + self.h["epsilon"])
             y = y - self.eta * (adam + self.h["weight_decay"] * y + self.h["alpha"] * self.last / K)
         self.seconds.append(v)
+        self.ones.append(one)
         return y
 
     def after(self, cohort: list[int], theta: Vector, ys: Vector, w: Vector) -> None:
         self.v, self.last = np.mean(self.seconds, axis=0), (theta - ys).mean(0) / self.eta
+        self.one = float(np.mean(self.ones))
         if self.h["second_moment"] == "block":
             blocks = np.split(self.v, [WEIGHTS])
             self.v = np.concatenate([np.full_like(block, block.mean()) for block in blocks])

@@ -190,7 +190,13 @@ class FedYogi(FedOpt):
 
 class FedAMS(Reference):
     def start(self, theta: Vector) -> None:
-        self.m = self.v = self.vhat = self.zero
+        self.m = self.v = self.zero
+        self.floor = self.h.get("vhat_init", 0.0)
+        self.vhat = self.zero + self.floor
+
+    @property
+    def exercised(self) -> bool:  # type: ignore[override]
+        return bool(self.floor == 0 or self.vhat.min() == self.floor < self.vhat.max())
 
     def server(self, theta: Vector, ys: Vector, w: Vector) -> Vector:
         b1, b2, d = self.h["beta1"], self.h["beta2"], w @ ys - theta

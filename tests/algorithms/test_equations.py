@@ -45,6 +45,7 @@ MASS = {"lr": 0.15, "server_lr": 0.4, "beta": 0.3}
 EXP = {"lr": 0.2, "epsilon": 0.03, "epsilon_decay": 0.4}
 OPT = {"lr": 0.2, "server_lr": 0.05, "beta1": 0.8, "beta2": 0.9, "epsilon": 0.02}
 AMS = {"lr": 0.05, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.02}
+FLOOR = {**AMS, "server_lr": 0.3, "epsilon": 0.0, "vhat_init": 1e-3, "bias_correction": True}
 MIME = {"lr": 0.1, "server_lr": 1.2, "momentum": 0.8, "beta1": 0.7, "beta2": 0.9, "epsilon": 0.05}
 VR = {"lr": 0.2, "mu": 0.7}
 ADAMW = {"lr": 0.05, "alpha": 0.4, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.01, "weight_decay": 0.2}
@@ -70,6 +71,7 @@ CASES: dict[str, Case] = {
     "fedyogi": Case("fedyogi", plain.FedYogi, OPT),
     "fedams": Case("fedams", plain.FedAMS, {**AMS, "server_lr": 0.3}),
     "fedams corrected": Case("fedams", plain.FedAMS, {**AMS, "server_lr": 0.3, "bias_correction": True}),
+    "fedams official": Case("fedams", plain.FedAMS, FLOOR),
     "fedprox": Case("fedprox", plain.FedProx, {"lr": 0.2, "server_lr": 1.2, "mu": 0.7}),
     **{
         f"fednova {rho} {mu}": Case(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from oracle import Batches
-from problem import Problem, engine_path
+from problem import Problem, engine_path, models, walk_over
+from tests_support import FixedTrace
 
 K, B, ETA, GAMMA = 5, 4, 0.1, 0.7
 COHORTS = [[0, 3], [], [1, 2, 5], [4], [0, 1, 2, 3, 4, 5], [3], [0, 5]]
@@ -61,3 +64,24 @@ def test_a_client_that_is_drawn_twice_counts_twice(engine: str) -> None:
     for weighting in ("uniform", "samples"):
         found = path("fedavg", {"lr": ETA, "server_lr": 1.0, "weighting": weighting}, engine, copies)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("fedams", {"bias_correction": True}),
+        ("fadas", {"bias_correction": True, "server_lr": 0.01}),
+        *(("fedadamw", {"lr": ETA, "m_counter": counter}) for counter in ("local", "global")),
+    ],
+)
+def test_moments_are_corrected_as_if_empty_rounds_had_not_been(name: str, values: dict[str, Any]) -> None:
+    """The same cohorts with rounds between them in which nobody takes part."""
+    p, cohorts = Problem(), [[0, 3], [1, 2, 5], [4], [0, 5]]
+    gaps: list[list[int]] = [[], [], cohorts[0], cohorts[1], [], cohorts[2], [], [], [], cohorts[3]]
+    with_gaps, without = (
+        models(walk_over(p, name, FixedTrace(rounds, p.N), values, per_round=2, steps=K, batch=B))
+        for rounds in (gaps, cohorts)
+    )
+    reached = [0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4]  # cohorts, after each of the rounds
+    np.testing.assert_array_equal(with_gaps, [without[number] for number in reached])
+    assert np.linalg.norm(without[-1] - without[0]) > 0.02

@@ -41,6 +41,7 @@ REFUSED = [
     ("algorithm=feddyn algorithm.alpha=0", "algorithm.alpha=0: must be"),
     ("algorithm=fedadam algorithm.beta1=1", "algorithm.beta1=1: must be"),
     ("algorithm=fedavgm algorithm.momentum=1", "algorithm.momentum=1: must be"),
+    ("algorithm=fedams algorithm.epsilon=0", "algorithm.epsilon=0: must be > 0, or algorithm.vhat_init"),
     ("algorithm=fednova algorithm.mu=-0.1", "algorithm.mu=-0.1: must be"),
     ("algorithm=fedhyper algorithm.alpha_min=1.5", "algorithm.alpha_min=1.5: must be"),
     ("algorithm=feddyn algorithm.weighting=samples", "algorithm.weighting=samples: no such key"),
