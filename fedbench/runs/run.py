@@ -25,7 +25,7 @@ from fedbench.runs.metrics import ending
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
 from fedbench.runs.results import finish, write_reproduce
-from fedbench.runs.run_directory import CHECKPOINT, FAILED, REPRODUCE, SUMMARY, RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, CONFIG, FAILED, REPRODUCE, RunDirectory
 from fedbench.runs.session import Session
 from fedbench.runs.signals import Signals
 from fedbench.runs.training import train
@@ -87,32 +87,34 @@ class Run:
             return summary
 
     def _go(self, here: RunDirectory) -> None:
-        """Compute it. With resume=false, use a staging directory, whose files then replace the old ones."""
+        """Compute it. With resume=false, the files of a run that is here are replaced when it has ended or
+        paused; until then it has a staging directory, where a failed attempt stays."""
         config, group, start = self.config, self.group, time.monotonic()
         saved = Checkpointer(here.path / CHECKPOINT, run_hash(config)).load() if config.resume else None
         told = saved
         if saved and group.size > 1:  # clients' rows are handed out later
             told = replace(saved, loop_state={**saved.loop_state, "clients": {}})
         told = group.broadcast(told)
-        target = here if config.resume else here.staging()
+        again = not config.resume and here.has(CONFIG)
+        target = here.staging() if again else here
         target.write_config(config.given)
         target.write_partition(self.problem.division.partition, self.problem.division.assignment)
         stored.record_data(target.path, config, self.problem.dataset.files)
         try:
             set_numerics(self.problem, self.placement)
             self._compute(here, target, saved or told)
-        except UserError:
-            raise
         except Exception as error:
-            failed = {"status": FAILED, "error": first_line(error, named=True)}
-            spent = {"wall_seconds": time.monotonic() - start, "config": flat(config.given)}
-            code = {"versions": provenance.versions(), "commit": provenance.commit()}
-            target.write_summary({**failed, **spent, **code})
+            if not isinstance(error, UserError):
+                failed = {"status": FAILED, "error": first_line(error, named=True)}
+                spent = {"wall_seconds": time.monotonic() - start, "config": flat(config.given)}
+                code = {"versions": provenance.versions(), "commit": provenance.commit()}
+                target.write_summary({**failed, **spent, **code})
+            if again:
+                shutil.rmtree(stored.state_place(target, config), ignore_errors=True)
+                log.warning("%s is as it was; the failed attempt lies in %s", here.path, target.path)
             raise
-        finally:
-            if target is not here and target.has(SUMMARY):
-                here.promote(target)
-                shutil.rmtree(stored.state_place(here, config), ignore_errors=True)
+        if again:
+            stored.promote(here, target, config)
 
     def _compute(self, here: RunDirectory, target: RunDirectory, saved: Saved | None) -> None:
         """Compute from what is saved to the last file. If the device's memory is too small for a chunk of
@@ -137,7 +139,8 @@ class Run:
                 begun = running is None or running.loop.version > 0 or saved is not None
                 if running is None or begun or running.choice.chunk == 1 or self.group.size > 1:
                     more = "; the same command goes on from the last checkpoint"
-                    text = first_line(error) + (more if target.has(CHECKPOINT) else "")
+                    goes_on = self.config.resume and target.has(CHECKPOINT)
+                    text = first_line(error) + (more if goes_on else "")
                     raise RunError(f"out of memory: {text}") from error
                 kept = replace(running.choice, chunk=running.choice.chunk // 2)
                 before, after = running.choice.chunk, kept.chunk

@@ -185,6 +185,12 @@ class RunDirectory:
         whole = [name for name in INTEGERS if name in found and found[name].notna().all()]
         return found.astype(dict.fromkeys(whole, "int64"))
 
+    def attempt(self, resume: bool) -> RunDirectory:
+        """Where the last attempt says how it ended: here; or with resume=false where a failed one was staged,
+        which leaves the files here as they are."""
+        staged = RunDirectory(self.path / STAGING)
+        return self if resume or not staged.has(SUMMARY) else staged
+
     @property
     def last_round(self) -> int:
         """The round of the last whole row of metrics.csv; 0 without one."""

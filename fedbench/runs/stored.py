@@ -8,6 +8,7 @@ Imports no torch: a finished run is reported without it.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from fedbench.config import identity as inputs
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in
 from fedbench.errors import ConfigError, UsageError, word
-from fedbench.files import as_given, content_hash, read_json, write_json
+from fedbench.files import as_given, content_hash, one_line_os_errors, read_json, write_json
 from fedbench.runs.metrics import PAUSED
-from fedbench.runs.run_directory import FINISHED, METRICS, STATE, RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, FINISHED, METRICS, STATE, RunDirectory
 
 _DATA = "data.json"  # in a run's directory: {path below data.root: its hash}, if it reads any
 
@@ -37,6 +38,8 @@ def finished(here: RunDirectory, config: Config) -> dict[str, Any] | None:
         return None
     there = here.sizes()
     for name, size in found.get("files", {}).items():
+        if name == CHECKPOINT and not paused:  # what has ended needs none
+            continue
         if (now := there.get(name, 0)) != size:
             odd = f"is {now} bytes long, not {size}" if now else "is missing or empty"
             log.warning("%s %s: the run is not finished", here.path / name, odd)
@@ -73,6 +76,17 @@ def state_place(here: RunDirectory, config: Config) -> Path:
     if config.state.directory is None:
         return here.path / STATE
     return as_given(config.state.directory) / f"fedbench-{digest(str(here.path.resolve()))}"
+
+
+def promote(here: RunDirectory, staged: RunDirectory, config: Config) -> None:
+    """Put the files of a run that was computed in a staging directory, and its clients' state, in place of
+    the old ones."""
+    old, new = state_place(here, config), state_place(staged, config)
+    with one_line_os_errors(f"write {old}"):
+        shutil.rmtree(old, ignore_errors=True)
+        if new.is_dir():
+            new.rename(old)
+    here.promote(staged)
 
 
 # ---- the files below data.root that it has read ----------------------------------------------------------

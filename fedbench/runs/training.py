@@ -72,7 +72,8 @@ def train(
             save()
             signals.relay()
         if stop is not None:
-            text = f"stopped after round {loop.version}; the same command goes on from there"
+            goes_on = "goes on from there" if config.resume else "begins again (resume=false)"
+            text = f"stopped after round {loop.version}; the same command {goes_on}"
             raise Interrupted(text, 128 + int(stop))
     save()
     return rows, clock()

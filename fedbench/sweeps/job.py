@@ -25,7 +25,7 @@ from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
 from fedbench.runs.metrics import ending
-from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, RunDirectory
+from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, STAGING, RunDirectory
 from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
 
@@ -119,7 +119,7 @@ class RunJob:
             config = validate(cfg, config_directories(hydra))
             session().runs_to_come = self.to_come(config)
             computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
-            self._say(directory)
+            self._say(directory, cfg.resume)
         except InUse:
             pass
         except Exception as error:
@@ -128,7 +128,7 @@ class RunJob:
                 record_failure(directory, cfg, line)
             except (UserError, OSError):  # the first error is the one to report
                 raise RunError(line) from error
-            self._say(directory)
+            self._say(directory, cfg.resume)
         finally:
             if together.place.get() is None:  # else the group's end is theirs
                 self.make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
@@ -142,9 +142,9 @@ class RunJob:
                 collect(directory)
             self._next_tables = time.monotonic() + 9 * (time.monotonic() - begun)
 
-    def _say(self, directory: Path) -> None:
+    def _say(self, directory: Path, resume: bool) -> None:
         self._ended += 1
-        line = ended_line(RunDirectory(directory))
+        line = ended_line(RunDirectory(directory), resume)
         print(f"{self._ended} of {self._total}: {line}" if self._total else line, flush=True)
 
     def __getstate__(self) -> dict[str, Any]:  # another process counts none
@@ -179,9 +179,9 @@ def finished_line(found: Mapping[str, Any], directory: Path) -> str:
     return f"{how} before: {text}: {directory} (resume=false computes it again)"
 
 
-def ended_line(run: RunDirectory) -> str:
+def ended_line(run: RunDirectory, resume: bool) -> str:
     """One line about a run of a sweep that has just ended, starting with its directory's name."""
-    found = run.summary or {}
+    found = run.attempt(resume).summary or {}
     if found.get("status") in (*FINISHED, PAUSED):
         return f"{run.path.name}: {ending(found)}"
     return f"{run.path.name}: {found.get('status', run.status)}: {found.get('error', 'no summary.json')}"
@@ -189,11 +189,14 @@ def ended_line(run: RunDirectory) -> str:
 
 def record_failure(directory: Path, config: DictConfig | Config, line: str) -> None:
     """Write a summary.json with status `failed` and the error's line; an earlier summary of a failure keeps
-    its other entries. Does nothing if the directory is in use."""
+    its other entries. With resume=false the results of a run that is there stay, and the failure is recorded
+    as that of a staged attempt. Does nothing if the directory is in use."""
     run = RunDirectory(directory)
     if run.in_use:
         return
-    directory.mkdir(parents=True, exist_ok=True)
+    if not config.resume and (run.summary or {}).get("status") in (*FINISHED, PAUSED):
+        run = RunDirectory(directory / STAGING)
+    run.path.mkdir(parents=True, exist_ok=True)
     before = run.summary or {}
     if before.get("status") != FAILED:
         before = {"status": FAILED, "config": flat(config)}

@@ -217,7 +217,7 @@ class Sweep:
                 missing = _left_by_others(missing)
         finally:
             collect(directory)
-        return [RunRecord(run.place, {**flat(run.config), **run.choices}) for run in runs]
+        return [RunRecord(run.outcome.path, {**flat(run.config), **run.choices}) for run in runs]
 
 
 def _subdir(cfg: DictConfig, number: int) -> str:
@@ -297,8 +297,8 @@ def _ours(cfg: DictConfig) -> Launcher:
 
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Wait until no other process holds one of these runs, which have been launched here. Returns those that
-    have neither ended nor failed here."""
-    left = [run for run in runs if RunDirectory(run.place).status != FAILED and not run.has_ended]
+    have neither ended nor failed here; with resume=false none, since each is computed once."""
+    left = [run for run in runs if run.config.resume and run.outcome.status != FAILED and not run.has_ended]
     if left:
         log.info("waiting for another process that computes %s", ", ".join(run.place.name for run in left))
     while left and all(RunDirectory(run.place).in_use for run in left):

@@ -19,7 +19,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig
 
 from fedbench.config.register import LauncherOptions
-from fedbench.runs.run_directory import FAILED, RunDirectory
+from fedbench.runs.run_directory import FAILED
 from fedbench.sweeps import together as groups_of
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import PlannedRun
@@ -52,7 +52,7 @@ class Launcher:
         work = Work(context, task, config, runs, groups)
         died = self._compute(work, slots)
         joined = [job for group in groups if group.seats > 1 for job in group.jobs]
-        again = [job for job in joined if job in died or _too_large(RunDirectory(runs[job].place))]
+        again = [job for job in joined if job in died or _too_large(runs[job])]
         if again:
             log.warning("%d runs begin again, each by itself", len(again))
             alone = [groups_of.Group((job,), (0,), 1) for job in again]
@@ -138,6 +138,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _too_large(run: RunDirectory) -> bool:
-    found = run.summary or {}
+def _too_large(run: PlannedRun) -> bool:
+    found = run.outcome.summary or {}
     return found.get("status") == FAILED and str(found.get("error")).startswith(FULL)

@@ -45,6 +45,11 @@ class PlannedRun:
         return stored.finished(RunDirectory(self.place), self.config) is not None
 
     @property
+    def outcome(self) -> RunDirectory:
+        """Where it is said how it ended: in its directory, or where a failed attempt was staged."""
+        return RunDirectory(self.place).attempt(self.config.resume)
+
+    @property
     def launched(self) -> list[str]:
         """The overrides for a launcher, with the run's directory."""
         return [*self.overrides, f"hydra.sweep.subdir={written(self.name)}"]

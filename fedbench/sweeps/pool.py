@@ -122,8 +122,8 @@ class Pool:
             if group.seats > 1:
                 log.warning("a process died with %d runs", len(group.jobs))
             for job in group.jobs:
-                place = self.work.runs[job].place
-                if RunDirectory(place).status in FINISHED:
+                place, resume = self.work.runs[job].place, self.work.runs[job].config.resume
+                if resume and RunDirectory(place).status in FINISHED:  # else it may be that of before
                     continue
                 if group.seats > 1:
                     self.died.add(job)
@@ -142,9 +142,9 @@ class Pool:
             for job in group.jobs:
                 self.count += 1
                 bar.update()
-                here = RunDirectory(self.work.runs[job].place)
+                here, resume = RunDirectory(self.work.runs[job].place), self.work.runs[job].config.resume
                 if not here.in_use and job not in self.died:  # in use by another process, which computes it
-                    log.info("%d of %d: %s", self.count, len(self.work.runs), ended_line(here))
+                    log.info("%d of %d: %s", self.count, len(self.work.runs), ended_line(here, resume))
 
     def _under_way(self) -> str:
         count = sum(

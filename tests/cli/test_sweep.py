@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 from run_files import Call, read
 
 from fedbench.config.compose import composing
+from fedbench.errors import RunError
 from fedbench.sweeps.job import prepared
 
 
@@ -127,6 +129,34 @@ def test_failures_and_divergence_are_rows_and_stop_nothing(runs, fedbench: Call,
     assert "1 failed, 1 diverged" in out
     assert fedbench(*command)[0] == 1
     assert [cfg.seed for cfg in runs.done] == [0, 13, 14, 1, 13]
+
+
+@pytest.mark.parametrize("launcher", ["processes", "basic"])
+def test_resume_false_computes_every_run_once_and_a_failure_takes_no_result_away(
+    launcher: str, runs, fedbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep says what failed and ends with 1; the run that was there is still finished."""
+    command = ("-m", "seed=0,1", f"hydra/launcher={launcher}")
+    assert fedbench(*command)[0] == 0
+    assert fedbench(*command, "resume=false")[0] == 0
+    assert [config.seed for config in runs.done] == [0, 1, 0, 1]
+    go = type(runs).go
+
+    def fails(self, config, directory: Path):
+        if config.seed == 1:
+            raise RunError("the disk is full")
+        return go(self, config, directory)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(runs), "go", fails)
+        code, out, err = fedbench(*command, "resume=false")
+    assert code == 1
+    assert "1 of 2 runs failed: the disk is full" in err
+    assert re.search("seed1-[0-9a-f]+: failed: the disk is full", out)
+    assert [row["status"] for row in read(only_sweep(tmp_path) / "runs.csv")] == ["completed"] * 2
+    runs.done.clear()
+    assert fedbench(*command)[0] == 0
+    assert runs.done == []
 
 
 def test_a_stopped_sweep_keeps_its_tables_and_goes_on(

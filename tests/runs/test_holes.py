@@ -99,6 +99,18 @@ def test_a_finished_run_without_its_files_is_finished_again(
         assert same_model(tmp_path / "lost", tmp_path / "whole")
 
 
+def test_a_finished_run_needs_no_checkpoint(tmp_path: Path) -> None:
+    """Deleting checkpoint.pt frees its space; a paused run without it starts again, and says so."""
+    for until, words in ((4, []), (2, ["checkpoint.until=2"])):
+        here = tmp_path / str(until)
+        run(here, *words)
+        (here / "checkpoint.pt").unlink()
+        before = (here / "summary.json").stat().st_mtime_ns
+        run(here, *words)
+        assert ((here / "summary.json").stat().st_mtime_ns == before) == (until == 4)
+        assert (here / "checkpoint.pt").exists() == (until == 2)
+
+
 def test_a_starved_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """All clients leave after three jobs of one time unit."""
     leave = ",".join(f"[{client},3.5]" for client in range(8))

@@ -14,6 +14,7 @@ from run_files import metrics, model, runs, same_model
 from run_files import summary as ended
 from tests_support import stop_after
 
+from fedbench.errors import RunError
 from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
@@ -100,6 +101,44 @@ def test_resume_false_keeps_the_old_files_until_the_new_are_there(tmp_path: Path
     monkeypatch.setattr(ServerLoop, "update", update)
     go(tmp_path, "resume=false")
     assert (tmp_path / "metrics.csv").read_bytes() != before  # other wall seconds
+    assert not (tmp_path / STAGING).exists()
+
+
+def test_an_attempt_that_fails_leaves_the_old_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With resume=false, whatever the error; its own files lie where the line says."""
+    go(tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    update = ServerLoop.update
+    for error in (RuntimeError("launch failure"), MemoryError()):
+
+        def fails(walk: ServerLoop, error: Exception = error) -> None:
+            if walk.version == 2:
+                raise error
+            update(walk)
+
+        monkeypatch.setattr(ServerLoop, "update", fails)
+        with pytest.raises((RuntimeError, RunError)) as raised:
+            go(tmp_path, "resume=false")
+        assert "goes on" not in str(raised.value)
+        assert f"{tmp_path} is as it was; the failed attempt lies in {tmp_path / STAGING}" in caplog.text
+        assert (tmp_path / STAGING / "metrics.csv").read_text().count("\n") == 4  # rounds 0, 1, 2
+        assert before == {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+        if isinstance(error, RuntimeError):
+            assert ended(tmp_path / STAGING)["error"] == "RuntimeError: launch failure"
+        go(tmp_path)  # reports what is there
+    monkeypatch.setattr(ServerLoop, "update", update)
+    go(tmp_path, "resume=false")
+    assert not (tmp_path / STAGING).exists()
+
+
+def test_a_first_attempt_with_resume_false_needs_no_staging(tmp_path: Path, monkeypatch) -> None:
+    """Nothing is there that it could harm: its failure, or its checkpoint, is the run's."""
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, "resume=false")
+    assert (tmp_path / "checkpoint.pt").exists()
     assert not (tmp_path / STAGING).exists()
 
 

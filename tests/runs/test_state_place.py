@@ -70,6 +70,25 @@ def test_directories_of_the_same_run_do_not_share_their_clients_state(tmp_path: 
     assert not list((tmp_path / "scratch").iterdir())
 
 
+@pytest.mark.parametrize("where", ["run", "scratch"])
+def test_computing_a_paused_run_again_replaces_its_state(tmp_path: Path, where: str) -> None:
+    """Another pause has the state that its checkpoint needs; the end of the run leaves none."""
+    here, words = tmp_path / "run", ["state.place=disk"]
+    if where == "scratch":
+        words += [f"state.directory={tmp_path / 'scratch'}"]
+    run(here, *words, "checkpoint.until=3")
+    run(here, *words, "checkpoint.until=5", "resume=false")
+    assert summary(here)["rounds"] == 5
+    assert not (here / ".again").exists()
+    run(here, *words)
+    run(tmp_path / "whole")
+    assert equal(tmp_path / "whole", here)
+    run(tmp_path / "other", *words, "checkpoint.until=3")
+    run(tmp_path / "other", *words, "resume=false")
+    assert equal(tmp_path / "whole", tmp_path / "other")
+    assert not list(tmp_path.rglob("*.rows"))
+
+
 def test_auto_takes_the_disk_where_memory_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
