@@ -147,9 +147,10 @@ def _of_scores(table: pd.DataFrame, runs: Sequence[Run], source: Path) -> dict[s
     lost = "; ×: diverged with every seed" if (by_task(table) == 0).any() else ""
     text = (
         f"{caption.settings_line(shared)}. Every method has one setting for all tasks: its theorem's, or else"
-        " the one that is best on the first task. A point is a task, at the same height in every row: final"
-        " test accuracy relative to the task's best method at its best setting, mean over"
-        f" n = {len(seeds)} seeds ({', '.join(seeds)}), diverged runs as 0. Bar: median over tasks{lost}."
+        " the one with the best final test accuracy of the same seeds on the first task. A point is a task,"
+        " at the same height in every row: final test accuracy relative to the task's best method at its best"
+        f" setting, mean over n = {len(seeds)} seeds ({', '.join(seeds)}), diverged runs as 0. Bar: median"
+        f" over tasks{lost}."
     )
     tuned = table[table.tuned].drop_duplicates(["schedule", "method"])[["schedule", "method", "setting"]]
     text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])

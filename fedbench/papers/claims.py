@@ -12,7 +12,7 @@ threshold is 6.3 standard errors, with one there is no test.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,8 @@ class Evidence:
     of `dir`. `rounds`: columns of rounds.csv (the metrics), and dir and seed of the run. `settings`: choices
     that all runs share, under dotted keys. `tables`:
     the CSV tables that the figure draws, by name. `made`: the content of made.json. `tuned_on_test`: whether
-    hyper-parameters were chosen by test accuracy.
+    hyper-parameters were searched by test accuracy. `best_on_test`: whether they are the best of the runs
+    shown, by the test accuracy of the same seeds.
     """
 
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -59,6 +60,7 @@ class Evidence:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=lambda: {"scale": "paper"})
     tuned_on_test: bool = False
+    best_on_test: bool = False
 
     def table(self, name: str) -> pd.DataFrame:
         """One of `tables`. Raises Untested if the figure has none of this name, or it is empty."""
@@ -83,7 +85,9 @@ def read(directory: Path) -> Evidence | None:
     settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
     others = {name: pd.read_csv(file) for name, file in found.items() if file.is_file()}
     on_test = (directory / "tuning.csv").is_file() and not content.get("validation")
-    return Evidence(runs, rounds, settings, others, content, on_test)
+    best = any(("chosen" in one and len(one) > 0) or ("tuned" in one and one.tuned.any())
+               for one in others.values())  # fmt: skip
+    return Evidence(runs, rounds, settings, others, content, on_test, best)
 
 
 def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -146,13 +150,22 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
+    return pd.Series({value: part.mean() for value, part in _points(rows, key)}, dtype=float).sort_index()
+
+
+def curves_by_seed(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """The same by seed: a row for each seed that has all values of `key`, a column for each value. The other
+    choices at a value are the best of all seeds."""
+    points = {value: part.groupby(rows.seed[part.index]).mean() for value, part in _points(rows, key)}
+    return pd.DataFrame(points).dropna()
+
+
+def _points(rows: pd.DataFrame, key: str) -> Iterator[tuple[float, pd.Series]]:
+    """Each value of `key`, ascending, and the final accuracies of the runs that count there."""
     place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
     untouched, labels = _configurations(rows.drop(columns=key, errors="ignore"))
-    parts = {
-        value: part[_of_the_best(part, untouched[part.index], labels[part.index])].mean()
-        for value, part in rows.final_accuracy.groupby(place)
-    }
-    return pd.Series(parts, dtype=float).sort_index()
+    for value, part in rows.final_accuracy.groupby(place):
+        yield value, part[_of_the_best(part, untouched[part.index], labels[part.index])]
 
 
 def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -296,7 +309,7 @@ def said(scores: pd.Series, column: str = "accuracy") -> str:
     if "accuracy" in column:
         return percent(scores.mean()) + (f" +- {percent(scores.std())}" if many else "") + f" ({len(scores)})"
     if column == "T":
-        return f"{scores.median():g} ({len(scores)})"
+        return f"{scores.mean():.0f}" + (f" +- {scores.std():.0f}" if many else "") + f" ({len(scores)})"
     return f"{abs(scores.mean()):.3f}" + (f" +- {scores.std():.3f}" if many else "") + f" ({len(scores)})"
 
 
@@ -305,6 +318,22 @@ def plainly(holds: bool, seeds: int) -> str:
     if seeds >= FEWEST_SEEDS:
         return YES if holds else OPPOSITE
     return CONSISTENT if holds and seeds == 1 else UNKNOWN
+
+
+def by_p(holds: bool, seeds: int, p: float, against: float) -> tuple[str, float | None]:
+    """The verdict of a test with p-values, and the one on which it rests. `holds`: whether the means agree
+    with the claim; `p`, `against`: the p-values that it holds and that the opposite does. What agrees and is
+    not shown is "consistent". Fewer than three seeds count as in `plainly`."""
+    if seeds < FEWEST_SEEDS:
+        return plainly(holds, seeds), None
+    if holds:
+        return (YES if p < ALPHA else CONSISTENT), p
+    return (OPPOSITE, against) if against < ALPHA else (UNKNOWN, p)
+
+
+def bonferroni(p: Sequence[float]) -> float:
+    """The p-value that any of several is shown, of theirs."""
+    return min(1.0, min(p) * len(p))
 
 
 def few(seeds: int) -> str:

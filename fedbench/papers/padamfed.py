@@ -50,6 +50,8 @@ PANELS_OF = {"fig1": ("padamfed/fig1_average",), "fig2": ("padamfed/fig2_average
 """Panels that were added later; each has runs of its own."""
 ETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Tried on another task."""
+AVERAGED = "K = 20 at scale cpu, eta"
+"""What is swept where the server averages, with another K than Figure 2 has at that scale."""
 EFFORT = {"paper": "cpu"}
 """All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
@@ -115,17 +117,19 @@ def _claims() -> Iterator[Claim]:
     for split, panel in PANELS.items():
         yield from _figure1(split, EMNIST | SPLITS[split], f"{ICLR}, p. 9, Figure 1{panel}")
         yield from _figure2(split, EMNIST | SPLITS[split], f"{ICLR}, p. 9-10, Figure 2{panel}")
-    yield Claim("larger-margin-noniid", "PAdaMFed's margins are greater on non-i.i.d. data (EMNIST)",
-                f"{ICLR}, p. 9, Figure 1",
-                _everywhere("fig1", lambda run: Leads(run, BASELINES, where=skewed, than=iid)))  # fmt: skip
+    for method, name in OURS.items():
+        yield Claim(f"{method}-larger-margin-noniid", f"{name}'s margins are greater on non-i.i.d. data"
+                    " (EMNIST)", f"{ICLR}, p. 9, Figure 1",
+                    _everywhere("fig1", lambda run: Leads(run, BASELINES, where=skewed, than=iid), method),
+                    post_hoc=method == "padamfed_vr")  # fmt: skip
     yield Claim("rnn-robust", "PAdaMFed is near the best on a wider range of learning rates (EMNIST, RNN)",
                 f"{TALK}, last figure",
                 _widest("rnn_lr", "algorithm.lr", skewed | {"model": "rnn"}))  # fmt: skip
     ahead = {words: Above(f"padamfed_vr algorithm.norm={norm}", other=f"padamfed algorithm.norm={norm}")
              for norm, words in NORMS.items()}  # fmt: skip
     yield Claim("vr-over-plain-settings", "variance reduction enhances PAdaMFed (EMNIST, open settings)",
-                f"{ICLR}, p. 9, Figure 1", on_figure("padamfed/settings", ahead),
-                400, post_hoc=True)  # fmt: skip
+                f"our question beside {ICLR}, p. 9, Figure 1", on_figure("padamfed/settings", ahead),
+                400, post_hoc=True, kind="ours")  # fmt: skip
     for method, name in OURS.items():
         nets = {f"{words}, {norm}": Leads(f"{method} algorithm.norm={key}", BASELINES,
                                              where=CIFAR | {"model": net})
@@ -173,7 +177,7 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
         return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f"{step}, ")
 
     def average(test: Callable[[str], Test], method: str = "padamfed") -> ClaimTests:
-        return averaged(method, "padamfed/fig2_average", test, "final-lr", "eta")
+        return averaged(method, "padamfed/fig2_average", test, "final-lr", AVERAGED)
 
     for method, name in OURS.items():
         yield Claim(f"{method}-range-{split}", f"{name} exceeds {level} for step sizes from 3e-3 to 1e-1"
@@ -182,9 +186,10 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
                     + average(lambda run: Above(run, level, where, STEPS["eta"], 3e-3, 1e-1), method),
                     400)  # fmt: skip
         yield Claim(f"{method}-theorem-steps-{split}", f"{name} exceeds {level} after 400 rounds at its"
-                    f" theorem's step sizes (EMNIST, {split}, open settings)", source,
+                    f" theorem's step sizes (EMNIST, {split}, open settings)",
+                    f"our question beside {source}",
                     both(method, "padamfed/settings", lambda run: Above(run, level, SPLITS[split])),
-                    400, post_hoc=True)  # fmt: skip
+                    400, post_hoc=True, kind="ours")  # fmt: skip
     widest = average(lambda run: Leads(run, BASELINES, Width(STEPS["eta"]), where))
     for step, key in STEPS.items():
         yield Claim(f"narrower-{split}-{step}", f"PAdaMFed is near the best (0.9 of it) on more of {step}"
@@ -193,6 +198,11 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
 
 
 _SETTING = "the data's name and T = 400; what the paper leaves open is our choice"
+_ASKED = "our question; the paper says > 80% and > 70% of a range of step sizes"
+_VR_AT_FULL_SIZE = (
+    ". Runs at the sizes of scale paper, of which there is no figure (outputs/benchmarks), have it ahead with"
+    " one norm on ten digits: 83.8% +- 1.3% (3) to 71.1% +- 1.7% (3)"
+)
 _CIFAR = "data and alpha; ResNet-18 has an eighth of its channels"
 _FIG1 = {
     split: (
@@ -208,12 +218,16 @@ _FIG1 = {
 ROWS = (
     FrontPageRow("PAdaMFed best on EMNIST, iid", "highest", _SETTING, _FIG1["iid"]),
     FrontPageRow("the same, Dirichlet(1)", "highest", _SETTING, _FIG1["noniid"]),
-    FrontPageRow("PAdaMFed after 400 rounds, iid", "> 80%", _SETTING, ("padamfed-theorem-steps-iid",)),
-    FrontPageRow("the same, Dirichlet(1)", "> 70%", _SETTING, ("padamfed-theorem-steps-noniid",)),
+    FrontPageRow("PAdaMFed after 400 rounds at its theorem's step sizes, iid", "-", _ASKED,
+                 ("padamfed-theorem-steps-iid",)),
+    FrontPageRow("the same, Dirichlet(1)", "-", _ASKED, ("padamfed-theorem-steps-noniid",)),
     FrontPageRow("PAdaMFed at every learning rate from 3e-3 to 1e-1, iid", "> 80%", _SETTING,
         tuple(f"padamfed-range-iid/{words}, {norm}" for norm in NORMS.values()
-              for words in ("ten digits, eta", "ten digits, gamma", "server averages, eta"))),
-    FrontPageRow("PAdaMFed-VR over PAdaMFed", "higher", _SETTING, ("vr-over-plain-settings",)),
+              for words in ("ten digits, eta", "ten digits, gamma", f"server averages, {AVERAGED}"))),
+    FrontPageRow("PAdaMFed-VR over PAdaMFed, iid", "higher", _SETTING + _VR_AT_FULL_SIZE,
+        tuple(f"vr-over-plain-iid/{data}, {norm}" for data in CLASSES.values() for norm in NORMS.values())),
+    FrontPageRow("the same in settings that the paper leaves open", "-", "our question",
+        ("vr-over-plain-settings",)),
     FrontPageRow("PAdaMFed best on CIFAR-10", "highest", _CIFAR,
         tuple(f"padamfed-cifar10/ResNet-18, {norm}" for norm in NORMS.values())),
     FrontPageRow("PAdaMFed's linear speed-up", "slope -0.250", "a task of ours", ("speedup-padamfed",)),

@@ -86,7 +86,8 @@ def write(table: Table, out: Path) -> list[Path]:
     made = made[made["ours (n)"] != ""]
     made = made.loc[:, (made != "").any() | made.empty]  # without rows it still has its titles
     configs = [run.choices for run in runs_in(out)]
-    files = save_table(made, out, "table", *_text(table, configs, absent))
+    chosen = "chosen" in made and len(made) > 0
+    files = save_table(made, out, "table", *_text(table, configs, absent, chosen))
     for y in table.curves.get("y", ()):
         by, rows = table.curves["by"], ",".join(table.curves["rows"])
         files += picture(out, y, "round", y=y, by=by, rows=rows)
@@ -180,13 +181,16 @@ def differing_settings(table: Table, configs: Sequence[Mapping[str, Any]]) -> li
     return list(words.values())
 
 
-def _text(table: Table, configs: Sequence[Mapping[str, Any]], absent: int) -> Iterator[str]:
+def _text(table: Table, configs: Sequence[Mapping[str, Any]], absent: int, chosen: bool) -> Iterator[str]:
     last = max((config.get("eval.final_k") or 1 for config in configs), default=1)
     if table.target:
         yield f"Rounds to {table.target:.0%} test accuracy, interpolated. Ours: median (number of seeds)."
     else:
         when = f"mean of the last {last} evaluations" if last > 1 else "after the last round"
         yield f"Test accuracy, {when}. Ours: mean +- standard deviation (number of seeds)."
+    if chosen:
+        what = "fewest rounds" if table.target else "best test accuracy"
+        yield f"Chosen: the value of those tried that has the {what}, by the seeds and test samples shown."
     if any(table.numbers.tag == "memory"):
         yield "Numbers from memory were not checked against the paper and decide no verdict."
     if differs := differing_settings(table, configs):

@@ -23,8 +23,11 @@ from fedbench.papers.claims import (
     Finding,
     Test,
     Untested,
+    bonferroni,
+    by_p,
     by_seed,
     curve,
+    curves_by_seed,
     exceeds,
     few,
     fewest_seeds,
@@ -74,19 +77,19 @@ class Leads(Test):
         clauses = (few(n), behind and f"behind {behind}", level and f"level with {level}", now.bound)
         shown = partial(Finding, numbers=numbers, reason="; ".join(filter(None, clauses)),
                         rows=tuple(now.rows.values()), brief=brief)  # fmt: skip
-        if n < FEWEST_SEEDS or now.bound:
-            return shown(plainly(not behind and not level, 1 if now.bound else n))
         highest = max(p for _, _, p in found.values())
-        if highest < ALPHA:
-            return replace(shown(YES, p=highest), reason="ahead of each")
-        # Bonferroni, since any of the others may be the one ahead
-        lowest = min(1.0, min(1 - p for _, _, p in found.values()) * len(found))
-        return shown(OPPOSITE, p=lowest) if lowest < ALPHA else shown(UNKNOWN, p=highest)
+        # any of the others may be the one ahead
+        verdict, p = by_p(highest < ALPHA, n, highest, bonferroni([1 - p for _, _, p in found.values()]))
+        if now.bound:  # theirs may be larger than it is known
+            return shown(UNKNOWN)
+        finding = shown(verdict, p=p)
+        return replace(finding, reason="ahead of each") if verdict == YES else finding
 
 
 @dataclass(frozen=True)
 class Near(Test):
-    """`method`'s `column` is within `tolerance` of the published `value` (of T, relatively)."""
+    """`method`'s mean `column` is within `tolerance` of the published `value` (of T, relatively): above the
+    lower end and below the upper one, by two one-sided Student tests on the seeds."""
 
     method: str
     value: float
@@ -98,26 +101,29 @@ class Near(Test):
         rows = rows_of(data.runs, self.method, self.where)
         rows = tuned(rows) if self.column == "final_accuracy" else rows
         scores = by_seed(data, rows, self.column)
-        middle = float(scores.median() if self.column == "T" else scores.mean())
+        n, mean = len(scores), float(scores.mean())
         slack = self.tolerance * (self.value if self.column == "T" else 1.0)
+        low, high = (pd.Series(end, scores.index) for end in (self.value - slack, self.value + slack))
         text = said(scores, self.column)
         last = said(by_seed(data, rows, "final_accuracy"))
         also = f"; last evaluations {last}" * (self.column == "best_accuracy")
         numbers = f"{short(self.method)} {text}{also}"
-        n = len(scores)
-        if abs(middle - self.value) <= slack:
-            return Finding(plainly(True, n), numbers, few(n), (rows,), text)
-        side = "higher" if middle > self.value else "lower"
-        verdict = UNKNOWN if n < FEWEST_SEEDS else CONSISTENT if side == "higher" else OPPOSITE
-        reason = "; ".join(filter(None, [few(n), side]))
-        return Finding(verdict, numbers, reason, (rows,), f"{text}: {side}")
+        p = max(exceeds(scores, low)[2], exceeds(high, scores)[2])
+        side = "" if abs(mean - self.value) <= slack else "higher" if mean > self.value else "lower"
+        verdict, p_value = by_p(not side, n, p, exceeds(low, scores)[2])
+        if side == "higher" and n >= FEWEST_SEEDS:
+            verdict = CONSISTENT
+        if not side and verdict == CONSISTENT and n >= FEWEST_SEEDS:
+            side = f"inside, not shown (p = {p:.2f})"
+        reason, brief = "; ".join(filter(None, [few(n), side])), ": ".join(filter(None, [text, side]))
+        return Finding(verdict, numbers, reason, (rows,), brief, p_value)
 
 
 @dataclass(frozen=True)
 class Above(Test):
-    """`method`'s mean accuracy is above `level`: at every value of `key` from `low` to `high`, or in how many
-    settings of the figure's table it is. With `other` in place of `level`: all of its seeds above all of the
-    other's."""
+    """`method`'s mean accuracy is above `level`: at every value of `key` from `low` to `high`, by a one-sided
+    Student test of each, or in how many settings of the figure's table it is. With `other` in place of
+    `level`: all of its seeds above all of the other's."""
 
     method: str
     level: float = 0.0
@@ -128,44 +134,48 @@ class Above(Test):
     other: str = ""
 
     def _judge(self, data: Evidence) -> Finding:
-        if self.key:
-            rows = rows_of(data.runs, self.method, self.where)
-            points, behind = curve(rows, self.key), (rows,)
-            points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
-            if len(points) < 3 or points.index[0] > self.low * 1.1 or points.index[-1] < self.high * 0.9:
-                raise Untested(f"{self.key} does not cover {self.low:g} to {self.high:g}")
-            place = pd.to_numeric(rows[self.key], errors="coerce")
-            n, what = fewest_seeds(rows[place.isin(points.index)], [self.key]), "values"
-            good = points > self.level
-            numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
-        else:
-            good, n, numbers = self._settings(data)
-            behind, what = (data.runs,), "settings"
-        text = f"in {int(good.sum())} of {len(good)} {what}"
-        if good.any() and what == "settings" and not self.other:
-            verdict = YES if good.all() and n >= FEWEST_SEEDS else CONSISTENT
-        else:
-            verdict = plainly(bool(good.all()), n)
-        return Finding(verdict, f"{text}: {numbers}", few(n), behind, f"{text} ({n})")
+        return self._values(data) if self.key else self._settings(data)
 
-    def _settings(self, data: Evidence) -> tuple[pd.Series, int, str]:
-        """Which settings are above, the smallest number of seeds of a setting, and all settings in words."""
+    def _values(self, data: Evidence) -> Finding:
+        rows = rows_of(data.runs, self.method, self.where)
+        points = curve(rows, self.key)
+        points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
+        if len(points) < 3 or points.index[0] > self.low * 1.1 or points.index[-1] < self.high * 0.9:
+            raise Untested(f"{self.key} does not cover {self.low:g} to {self.high:g}")
+        seeds = curves_by_seed(rows[pd.to_numeric(rows[self.key]).isin(points.index)], self.key)
+        n, level = len(seeds), pd.Series(self.level, seeds.index)
+        above = max(exceeds(seeds[value], level)[2] for value in points.index)
+        below = bonferroni([exceeds(level, seeds[value])[2] for value in points.index])
+        good = points > self.level
+        verdict, p = by_p(bool(good.all()), n, above, below)
+        text = f"in {int(good.sum())} of {len(good)} values"
+        numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
+        return Finding(verdict, f"{text}: {numbers}", few(n), (rows,), f"{text} ({n})", p)
+
+    def _settings(self, data: Evidence) -> Finding:
+        """Of the settings that the paper leaves open, some above a level are consistent with it."""
         table = data.table("settings")
         rows = rows_of(table, self.method, self.where).set_index("setting")
-        if not self.other:
-            text = "; ".join(f"{name} {percent(score)}" for name, score in rows.accuracy.items())
-            return rows.accuracy > self.level, int(rows.n.min()), text
-        both = rows.merge(rows_of(table, self.other, self.where), on="setting", suffixes=("", "_other"))
-        if both.empty:
-            raise Untested(f"no setting has {self.method} and {self.other}")
-        text = "; ".join(f"{name} {percent(own)} to {percent(rival)}" for name, own, rival in
-                         zip(both.setting, both.accuracy, both.accuracy_other, strict=True))  # fmt: skip
-        return both.low > both.high_other, int(min(both.n.min(), both.n_other.min())), text
+        if self.other:
+            both = rows.merge(rows_of(table, self.other, self.where), on="setting", suffixes=("", "_other"))
+            if both.empty:
+                raise Untested(f"no setting has {self.method} and {self.other}")
+            good, n = both.low > both.high_other, int(min(both.n.min(), both.n_other.min()))
+            pairs = zip(both.setting, both.accuracy, both.accuracy_other, strict=True)
+            numbers = "; ".join(f"{name} {percent(own)} to {percent(rival)}" for name, own, rival in pairs)
+        else:
+            good, n = rows.accuracy > self.level, int(rows.n.min())
+            numbers = "; ".join(f"{name} {percent(score)}" for name, score in rows.accuracy.items())
+        verdict = plainly(bool(good.all() if self.other else good.any()), n)
+        verdict = CONSISTENT if verdict == YES and not good.all() else verdict
+        text = f"in {int(good.sum())} of {len(good)} settings"
+        return Finding(verdict, f"{text}: {numbers}", few(n), (data.runs,), f"{text} ({n})")
 
 
 @dataclass(frozen=True)
 class Flat(Test):
-    """`method`'s accuracy varies by at most `tolerance` along `key` and stays near the best of all."""
+    """`method`'s accuracy varies by at most `tolerance` along `key`, in the mean over seeds of each seed's
+    own range, and stays near the best of all; both by a one-sided Student test."""
 
     method: str
     key: str
@@ -174,19 +184,23 @@ class Flat(Test):
 
     def _judge(self, data: Evidence) -> Finding:
         rows = rows_of(data.runs, self.method, self.where)
-        points = curve(rows, self.key)
+        points, seeds = curve(rows, self.key), curves_by_seed(rows, self.key)
         if len(points) < 2:
             raise Untested(f"fewer than two values of {self.key}")
         names = data.runs.algorithm.unique()
         best = max(curve(rows_of(data.runs, name, self.where), self.key).max() for name in names)
-        gap, least = float(points.max() - points.min()), float(points.min())
-        low = f"below {LEVEL:g} of the best method's {percent(best)}" if least < LEVEL * best else ""
-        reason = low or f"varies by {percent(gap)}"
+        ranges, least = seeds.max(axis=1) - seeds.min(axis=1), seeds.min(axis=1)
+        most, near = pd.Series(self.tolerance, seeds.index), pd.Series(LEVEL * best, seeds.index)
+        n, low, p_near = len(seeds), bool(least.mean() < LEVEL * best), exceeds(least, near)[2]
+        p = max(exceeds(most, ranges)[2], p_near)
+        against = bonferroni([exceeds(ranges, most)[2], exceeds(near, least)[2]])
+        verdict, p_value = by_p(not low and ranges.mean() <= self.tolerance, n, p, against)
+        level, moves = f"{LEVEL:g} of the best method's {percent(best)}", f"varies by {said(ranges)}"
+        beside = f"level with {level}" if n >= FEWEST_SEEDS and p_near >= ALPHA else ""
+        reason = f"below {level}" if low else "; ".join(filter(None, [moves, beside]))
         numbers = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
-        holds = not low and gap <= self.tolerance
-        n = fewest_seeds(rows, [self.key])
         brief = f"{percent(points.iloc[0])} to {percent(points.iloc[-1])} ({n})"
-        return Finding(plainly(holds, n), numbers, reason, (rows,), brief)
+        return Finding(verdict, numbers, reason, (rows,), brief, p_value)
 
 
 @dataclass(frozen=True)

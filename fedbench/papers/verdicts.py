@@ -26,6 +26,7 @@ from fedbench.papers.claims import (
 from fedbench.papers.figure import Paper, shown
 
 MARKS = {YES: "yes", CONSISTENT: "~", UNKNOWN: "?", OPPOSITE: "no"}
+UNCORRECTED = "not after Holm's correction"
 ABSENT = Finding(UNKNOWN, reason="not made yet")
 """The finding where no results of a test's figure are kept."""
 Judged = list[tuple[ClaimTest, Finding]]
@@ -74,8 +75,8 @@ def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Ju
     for (claim, rank), p in zip(tested, adjusted, strict=True):
         reading, one = judged[claim][rank]
         if one.verdict == YES and p >= ALPHA:
-            late = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; not after Holm's correction")
-            judged[claim][rank] = reading, late
+            weak = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; {UNCORRECTED}".strip("; "))
+            judged[claim][rank] = reading, weak
     return judged
 
 

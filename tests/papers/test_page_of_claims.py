@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -77,6 +78,15 @@ def test_the_gallery_counts_what_the_page_counts() -> None:
     absent = [claim for claim, several in places.items() if not kept & several]
     assert counted(totals[totals.index("All ") :]) == counted("".join(ledger))
     assert counted("".join(ledger)) - Counter({"?": len(absent)}) == counted(gallery)
+
+
+def test_the_first_readme_says_the_same_totals() -> None:
+    """The papers' claims and their verdicts, as outputs/README.md counts them."""
+    text = (ROOT / "outputs/README.md").read_text()
+    totals = re.search(r"All (\d+ claims) of the papers: (.*)\.", text)
+    assert totals
+    said = " ".join((ROOT / "README.md").read_text().split())
+    assert f"Of the {totals[1]} of these papers that we tested {totals[2]}:" in said
 
 
 @pytest.mark.slow
@@ -185,6 +195,21 @@ def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
         text = (tmp_path / "outputs/README.md").read_text()
         assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in text) is said
         assert ("about 2 core-hours for the final runs" in text) is said
+
+
+@pytest.mark.parametrize(("column", "values"), [("tuned", (True, False)), ("chosen", ("lr=0.1 of 3", None))])
+def test_what_was_chosen_by_the_test_data_shown_is_said(
+    column: str, values: tuple[object, object], tmp_path: Path
+) -> None:
+    """Without a search, the best of several settings counts: a table of the figure says so."""
+    out = keep(tmp_path, {"adamasfl": 0.8})
+    for count, said in ((2, True), (0, False)):
+        pd.DataFrame({column: values[:count]}).to_csv(out / "table.csv", index=False)
+        files = {"files": ["updates.json", "updates.png", "table.csv"]}
+        (out / MADE).write_text(json.dumps({**json.loads((out / MADE).read_text()), **files}))
+        write_report(tmp_path)
+        text = (tmp_path / "outputs/README.md").read_text()
+        assert (f"by test data**: {NAME} have no search" in text) is said
 
 
 def test_a_reading_of_ours_is_shown_and_decides_nothing(tmp_path: Path) -> None:
