@@ -23,6 +23,9 @@ HOST_DRAW = 2**16
 """Most samples in a chunk's passes that are drawn on the host for a GPU. Copying them takes the GPU
 one operation; drawing them there takes some three hundred."""
 
+DRAWN = 2**21
+"""Most samples in the passes of jobs that are drawn together. Sorting them takes some 70 bytes for each."""
+
 T = TypeVar("T")
 Masks = tuple[Stream, tuple[int, ...]]
 """The stream for what is random inside a step, and one word per random thing. Keys are made on the host."""
@@ -221,9 +224,7 @@ class BatchPlanner:
         elif self.blocks:
             index, count = self._block(stream, jobs, length)
         else:
-            per_pass = -(-jobs.sizes // self.batch[jobs.client])
-            slots = int((-(-length // per_pass) * jobs.sizes).max())
-            index, count = self._shuffled(stream, jobs, length, slots)
+            index, count = self._passes(stream, jobs, length)
         whole = self.uniform and self.equal_steps
         if not whole:
             count = torch.where(torch.arange(length)[:, None] < torch.from_numpy(steps), count, 0)
@@ -265,7 +266,32 @@ class BatchPlanner:
         order, start = self.clients.on(slot.device)
         return order[start[ids][:, None] + slot]
 
-    def _shuffled(self, stream: Stream, jobs: Jobs, length: int, slots: int) -> tuple[Tensor, Tensor]:
+    def _passes(self, stream: Stream, jobs: Jobs, length: int) -> tuple[Tensor, Tensor]:
+        """Samples (K, C, B) and counts (K, C) of shuffled passes. Where there are many, jobs of alike length
+        are drawn together, each for its own steps: beyond, the counts are 0 and any sample will do."""
+        slots = self._slots(jobs, length)
+        if slots.max() * len(slots) <= DRAWN:
+            return self._shuffled(stream, jobs, length)
+        index = torch.zeros(length, len(slots), self.width, dtype=torch.int64, device=self.clients.device)
+        count = torch.zeros(length, len(slots), dtype=torch.int64)
+        slots = self._slots(jobs, jobs.steps)
+        left = np.argsort(-slots, kind="stable")
+        while len(left):
+            at, left = np.split(left, [max(1, DRAWN // slots[left[0]])])
+            part = Jobs(jobs.client[at], jobs.n[at], jobs.sizes[at], jobs.steps[at])
+            most = int(part.steps.max())
+            samples, count[:most, at] = self._shuffled(stream, part, most)
+            index[:most, at] = samples.to(index.device)
+        return index, count
+
+    def _slots(self, jobs: Jobs, steps: int | np.ndarray) -> np.ndarray:
+        """The samples (C,) in the whole passes that have so many steps of each job."""
+        assert self.batch is not None
+        slots: np.ndarray = -(-steps // -(-jobs.sizes // self.batch[jobs.client])) * jobs.sizes
+        return slots
+
+    def _shuffled(self, stream: Stream, jobs: Jobs, length: int) -> tuple[Tensor, Tensor]:
+        slots = int(self._slots(jobs, length).max())
         host = torch.device("cpu")
         place = host if slots * len(jobs.client) <= HOST_DRAW else self.clients.device
         k = torch.arange(length)[:, None]

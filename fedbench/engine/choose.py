@@ -41,6 +41,7 @@ class Load:
     batch: int
     cohort: int  # most clients trained together
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
+    indices: int = 0  # bytes of the numbers of the samples that the longest job sees
 
     def among(self, processes: int) -> Load:
         """The load of each process when `processes` of them share every cohort."""
@@ -117,6 +118,8 @@ TRIAL = 7.4
 """Seconds that torch takes, once on a machine, to find out what its compiler can do."""
 CACHE = 2**22
 """Bytes that a core can keep in its cache."""
+INDICES = 2**28
+"""Bytes of a cohort's indices of samples that are not worth counting."""
 EVALUATION = 2**31
 """Most bytes of what is evaluated at once on CUDA."""
 DIFFERENTIATED = 1000
@@ -142,6 +145,8 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool
     """Clients per vectorised chunk: as many of the cohort as fit in half of the device's memory. `graphs`:
     the steps also run as CUDA graphs, which need as much memory again."""
     per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
+    if load.cohort * load.indices > INDICES:
+        per_client += load.indices
     return max(1, min(load.cohort, int((0.25 if graphs else 0.5) * total_memory(device) / per_client)))
 
 

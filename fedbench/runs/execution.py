@@ -82,7 +82,8 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
     calls = config.rounds * int(problem.steps.max())
     cohort = min(config.clients.per_round, config.clients.total)
-    load = Load(cost, problem.layout.d, width, cohort, calls).among(group.size)
+    indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))
+    load = Load(cost, problem.layout.d, width, cohort, calls, indices).among(group.size)
 
     chunk, engine = 1, "loop"
     if config.engine != "loop":

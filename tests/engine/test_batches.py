@@ -77,6 +77,39 @@ def test_a_job_sees_the_same_batches_in_any_company() -> None:
     assert batches(longer, 0)[:9] == batches(alone, 0)
 
 
+@pytest.mark.parametrize("most", [1, 70, 150])
+@pytest.mark.parametrize("batch", [1, 5, 33])
+def test_many_samples_are_drawn_job_by_job(batch: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same batches, and no sort of more than `most` samples, but for a single job with more."""
+    p, sort, sorted_at_once = planner(batch, epochs=3), torch.argsort, list[int]()
+    given = [0, 3, 1, 2, 3], [0, 4, 2, 9, 5]
+    whole = draw(p, *given)
+    monkeypatch.setattr("fedbench.engine.batches.DRAWN", most)
+    monkeypatch.setattr(
+        torch, "argsort", lambda keys, **how: (sorted_at_once.append(keys.numel()), sort(keys, **how))[1]
+    )
+    parts = draw(p, *given)
+    assert parts.index.shape == whole.index.shape
+    assert all(batches(parts, c) == batches(whole, c) for c in range(5))
+    assert np.array_equal(parts.known.count, whole.known.count)
+    assert len(sorted_at_once) > 1
+    assert max(sorted_at_once) <= max(most, 3 * 33)
+
+
+def test_runs_do_not_depend_on_how_their_samples_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unequal clients, whose steps beyond their own see other samples then."""
+    words = ["rounds=3", "clients.total=6", "clients.per_round=4", "local.epochs=2", "partition=dirichlet"]
+    words += ["local.batch_size=7", "model=cnn", "model.norm=batch", "engine=vmap", "progress=none"]
+    found = []
+    for most in (2**21, 1):
+        monkeypatch.setattr("fedbench.engine.batches.DRAWN", most)
+        Run(compose_config(words)).go(tmp_path / str(most))
+        found.append(RunDirectory(tmp_path / str(most)).metrics.drop(columns="wall_seconds"))
+    assert found[0].equals(found[1])
+
+
 def test_full_batch_is_the_whole_client() -> None:
     plan = draw(planner(None, steps=2), [1, 3], [0, 0])
     assert sorted(batches(plan, 0)[1]) == sorted(batches(plan, 0)[0])

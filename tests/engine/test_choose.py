@@ -121,6 +121,22 @@ def test_a_chunk_fits_into_half_of_the_memory(load: Load) -> None:
     assert choose_chunk(replace(load, cost=huge), CPU, 4) == 1
 
 
+def test_a_chunk_has_memory_for_the_numbers_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients that may have many steps, half of the memory has room for as many as fit with their models.
+    Where the numbers of a cohort take little, as usual, they do not count."""
+    words = ["dataset=synthetic", "model=logistic", "clients.total=30", "clients.per_round=30"]
+    words += ["local.epochs=900", "local.batch_size=10", "engine=vmap", "partition=natural"]
+    run = Run(compose_config([*words, "local.epochs=9"]))
+    assert run.placement.load.indices == 8 * 10 * run.problem.steps.max()
+    assert run.placement.choice.chunk == 30
+    load = Run(compose_config(words)).placement.load
+    model = 4 * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
+    monkeypatch.setattr(choose, "total_memory", lambda device: 16 * (model + load.indices))
+    assert 30 * load.indices > choose.INDICES
+    assert choose_chunk(load, CPU, 4) == 8
+    assert choose_chunk(replace(load, indices=choose.INDICES // 30), CPU, 4) == 30
+
+
 def test_threads_follow_from_the_numbers_that_an_operation_writes() -> None:
     """An mlp at B = 20: 159,013 + 20 * 841 = 175,833 numbers a client in 15 operations, 11,722 each."""
     mlp = ModelCost(operations=15, written=841.0, shared=159013.0, convolutions=0)
