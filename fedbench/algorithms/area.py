@@ -23,7 +23,8 @@ class AREA(Algorithm):
     however often it sends. There is no server rate and no staleness factor. All N clients work. A client
     keeps w_i, the model that it last trained. Travels: up 1d, down 1d. eta = lr is tuned. The method follows
     the authors' simulator and its documentation (the paper's listing was not at hand). The identity needs w_i
-    to start at theta^0.
+    to start at theta^0. It does not hold for batch norm's statistics, which become the mean of the S
+    arrivals'.
     """
 
     paper = "Iakovidou and Kim, arXiv 2405.10123 (2024)"

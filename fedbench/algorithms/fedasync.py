@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedbench.errors import ConfigError
 from fedbench.fields import choice, nonnegative, positive, share
 from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
+
+POLYNOMIAL_A = 0.5  # the default, which cannot be told from a value that was given
 
 
 @register("fedasync")
@@ -18,9 +21,10 @@ class FedAsync(Algorithm):
         s(tau):  constant 1;  polynomial (1 + tau)^(-a);  hinge 1 if tau <= b else 1 / (a (tau - b) + 1)
 
     tau = 0 for a fresh model. The server mixes models, not changes, so a stale model pulls the server back.
-    One arrival makes one update (clients.per_round=1). Only the server keeps state: theta. Travels: up 1d,
-    down 1d. eta = lr, alpha and rho are tuned (alpha 0.3, 0.6, 0.9; a = 0.5; hinge a = 10, b = 4; rho 0,
-    0.005, 0.01).
+    It mixes batch norm's statistics in the same way, with alpha_t. One arrival makes one update
+    (clients.per_round=1). Only the server keeps state: theta. Travels: up 1d, down 1d. eta = lr, alpha and
+    rho are tuned (alpha 0.3, 0.6, 0.9; polynomial a = 0.5; hinge a = 10, b = 4 or 6; rho 0, 0.005, 0.01).
+    With the hinge, a has to be given.
     """
 
     paper = "Xie et al., OPT 2020"
@@ -32,8 +36,13 @@ class FedAsync(Algorithm):
     alpha: float = share(0.6)
     rho: float = nonnegative(0.005)
     staleness: str = choice("polynomial", ("constant", "polynomial", "hinge"))
-    a: float = nonnegative(0.5, help="polynomial and hinge")
+    a: float = nonnegative(POLYNOMIAL_A, help="of polynomial and hinge; the paper's hinge: 10, to be given")
     b: float = nonnegative(4.0, help="hinge only")
+
+    def check(self) -> None:
+        if self.staleness == "hinge" and self.a == POLYNOMIAL_A:
+            allowed = "must be another number with algorithm.staleness=hinge, such as the paper's 10"
+            raise ConfigError("algorithm.a", self.a, f"{allowed} (this one is the polynomial's)")
 
     def local_init(self, client: Client, h: Record) -> Vectors:
         return {"x": client.down.theta}
@@ -46,8 +55,16 @@ class FedAsync(Algorithm):
         return {"x": local.x}, {}
 
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
-        alpha = h.alpha * self.s(n.staleness_max, h)
+        alpha = self.alpha_t(n, h)
         return {"theta": (1 - alpha) * server.theta + alpha * mean.x}
+
+    def server_statistics(self, server: Vectors, mean: Vectors, n: Counts, h: Record) -> Vectors:
+        alpha = self.alpha_t(n, h)
+        return {name: (1 - alpha) * own + alpha * mean[name] for name, own in server.items()}
+
+    def alpha_t(self, n: Counts, h: Record) -> Tensor:
+        """The weight of an arrival."""
+        return h.alpha * self.s(n.staleness_max, h)
 
     def s(self, tau: int, h: Record) -> Tensor:
         """The factor of an arrival of staleness `tau`."""

@@ -29,8 +29,9 @@ class FedBuff(Algorithm):
         server, on S arrivals:  D = (1/S) sum_j s(tau_j) Delta_j,  s(tau) = (1 + tau)^(-staleness_power)
                  v <- momentum v + D;   theta <- theta + gamma v
 
-    The divisor is S, not the sum of the s(tau_j). Only the server keeps state: theta and v. Travels: up 1d,
-    down 1d. Analyses and comparisons use staleness_power = 0 (no weighting), the paper's experiments 0.5.
+    The divisor is S, not the sum of the s(tau_j). Only the server keeps state: theta and v. Batch norm's
+    statistics become the mean of the S arrivals', without s and gamma. Travels: up 1d, down 1d. Analyses and
+    comparisons use staleness_power = 0 (no weighting), the paper's experiments 0.5.
     eta = lr and gamma = server_lr (convention D) are tuned. server_lr=average is gamma = 1 and needs
     momentum=0: theta <- theta + D, the mean of the clients' models where none is late.
     """

@@ -142,6 +142,10 @@ class Algorithm(Configured):
         """Next server state from the mean upload (survey="cohort": also from the mean survey upload)."""
         raise NotImplementedError
 
+    def server_statistics(self, server: Vectors, mean: Vectors, n: Counts, h: Record) -> Vectors:
+        """Next batch-norm statistics of the server, from its own and the arrivals' mean: their mean."""
+        return mean
+
     def personal(self, theta: Tensor, mine: Record) -> Tensor:
         """The model (d,) that a client evaluates, for methods with personal parts (see `is_personal`)."""
         return theta

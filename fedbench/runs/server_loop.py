@@ -98,7 +98,7 @@ class ServerLoop:
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
         self.server = {**self.server, **new}
         if statistics and not algorithm.keeps_buffers:
-            self.statistics = statistics
+            self.statistics = algorithm.server_statistics(self.statistics, statistics, counts, Record(h))
         self._check_held()
         self.version = t + 1
 

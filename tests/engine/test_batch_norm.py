@@ -193,6 +193,27 @@ def test_statistics_of_late_arrivals_are_averaged_without_staleness_factors(
     follow(resumed, reference, power, range(6, 12), under_way)
 
 
+@pytest.mark.parametrize("staleness", ["constant", "polynomial"])
+def test_fedasync_mixes_statistics_as_it_mixes_models(staleness: str) -> None:
+    """With alpha, or less of it for a late arrival, and not outright."""
+    trace = make_trace(10, 1, HALF_NORMAL, concurrency=4)
+    values = {"alpha": 0.4, "rho": 0.0, "staleness": staleness, "a": 0.8}
+    walk, reference = start("fedasync", values, trace, 1, schedule="async"), Reference()
+    arriving: dict[int, tuple[Tensor, list[Tensor]]] = {}
+    for t in range(10):
+        for j in np.flatnonzero((trace.start_version == t) & (trace.applied_update >= 0)):
+            batches = mini_batches(int(trace.client[j]), int(trace.n[j]), **EQUAL)
+            arrived = reference.train(reference.theta, reference.statistics, batches)
+            arriving[int(trace.applied_update[j])] = arrived
+        theta, statistics = arriving.pop(t)
+        alpha = 0.4 / (1 + int(trace.staleness(t)[0])) ** (0.8 if staleness == "polynomial" else 0)
+        reference.theta = reference.theta + alpha * (theta - reference.theta)
+        moved = zip(reference.statistics, statistics, strict=True)
+        reference.statistics = [old + alpha * (new - old) for old, new in moved]
+        walk.update()
+        reference.check(walk)
+
+
 class TwoGradients(Algorithm):
     """Plain gradient steps that also look at the loss elsewhere, once their gradient is known."""
 

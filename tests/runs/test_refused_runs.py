@@ -39,6 +39,7 @@ REFUSED = [
     ("algorithm=masfl algorithm.scale=2", "algorithm.scale=2"),  # its theorem gives beta alone
     ("algorithm=fedcm algorithm.beta=0", "algorithm.beta=0: must be"),
     ("algorithm=feddyn algorithm.alpha=0", "algorithm.alpha=0: must be"),
+    ("algorithm=fedasync algorithm.staleness=hinge", "algorithm.a=0.5: must be another number with"),
     ("algorithm=fedadam algorithm.beta1=1", "algorithm.beta1=1: must be"),
     ("algorithm=fedavgm algorithm.momentum=1", "algorithm.momentum=1: must be"),
     ("algorithm=fedams algorithm.epsilon=0", "algorithm.epsilon=0: must be > 0, or algorithm.vhat_init"),
