@@ -58,7 +58,9 @@ class DatasetOptions:
     name: ClassVar[str]
     partition: ClassVar[str | None] = None  # the default for a data set with clients of its own
     normalize: bool = switch(
-        True, help="subtract the training set's mean, divide by its deviation (per channel or feature)"
+        True,
+        help="subtract the training set's mean, divide by its deviation (per channel or feature); held-out "
+        "samples count, and with pool the test set's too",
     )
     augment: str = choice(
         "none",

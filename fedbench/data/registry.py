@@ -85,6 +85,9 @@ def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -
 def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) -> Dataset:
     """Read, download or generate a data set; apply its options for size, normalisation and augmentation.
 
+    Mean and deviation are those of all training samples, whoever has them and whichever are held out later;
+    with `pool` those of both sets, as in FedProxVR's code, since the test samples are drawn later.
+
     Only generated data and registered functions use `seed` (the run's) and `clients` (number of users).
     Raises ConfigError for options that do not fit and DataError for data that is missing or wrong.
     """

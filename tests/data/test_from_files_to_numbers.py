@@ -92,6 +92,14 @@ def test_row_0_is_what_numpy_finds(words: list[str], labels: list[int] | None, n
         assert float(row[name]) == pytest.approx(value, rel=1e-9), name
 
 
+def test_held_out_samples_count_in_the_mean_and_deviation() -> None:
+    assert main([*BASE.split(), "dataset.validation=0.3"]) == 0
+    arrays = split()
+    row, expected = metrics(Path("run"))[0], measured(arrays, arrays[0].mean(), arrays[0].std())
+    assert float(row["train_loss"]) != pytest.approx(expected["train_loss"], rel=1e-6)
+    assert float(row["test_loss"]) == pytest.approx(expected["test_loss"], rel=1e-9)
+
+
 def test_a_part_of_the_data_is_measured_on_that_part() -> None:
     assert main([*BASE.split(), "dataset.train_samples=200", "dataset.test_samples=90", "seed=5"]) == 0
     x, y, x_test, y_test = split()

@@ -105,6 +105,8 @@ REFUSED = [
      "clients.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, and 60,000,010 at "
      "the server, needs about", SHORT),
     # the model that is evaluated
+    (f"eval.train=true {FEDBN}", "eval.train=true: must be false: it is of one model, but fedbn's clients"),
+    ("eval.grad_norm=true algorithm=local", "eval.grad_norm=true: must be false: it is of one model"),
     (f"{ALL} schedule=async", f"{ALL}: must be last: a client's last model is only known where rounds are"),
     (f"{ALL} algorithm=fedproxvr", f"{ALL}: must be last: fedproxvr's clients have no model y of their own"),
     (f"{TWO} {FEDBN}", f"{TWO}: must be last: fedbn's clients evaluate their own"),

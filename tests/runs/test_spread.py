@@ -31,7 +31,8 @@ TINY = [
 ]  # fmt: skip
 ASYNC = ["schedule=async", "schedule.concurrency=6", "delay=exponential", "schedule.p_fail=0.1"]
 FULL = ["clients.per_round=7"]
-BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true"]
+OWN = ["eval.grad_norm=false", "eval.train=false"]  # clients' models are their own
+BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true", *OWN]
 UNEQUAL = ["local.steps=null", "local.epochs=2"]
 
 BESIDES = {
@@ -43,7 +44,7 @@ BESIDES = {
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
-NEEDS = {"vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN}
+NEEDS = {"vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN, "local": OWN}
 OF_ALL = ("area", "defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work
 ALONE = {cls.name for cls in algorithms.every() if cls.every_arrival}  # one client makes an update
 
