@@ -45,7 +45,7 @@ class Participation:
         ("partial", "drop"),
         help="""what a straggler does
 partial  it does a random number >= 1 of its local epochs (or steps) and sends the result (FedProx)
-drop     it does as much work, but its result does not arrive""",
+drop     it does as much work and sends the result (which costs its bytes), and the server drops it""",
     )
 
     def check(self, clients: int, per_round: int) -> None:
@@ -180,7 +180,8 @@ def ranging(trace: Trace, seed: int, low: int, high: int) -> Trace:
 def straggling(trace: Trace, seed: int, participation: Participation, units: int) -> Trace:
     """In each round with m jobs, floor(stragglers m + 1/2) drawn ones do only u of `units` parts of their
     work (local epochs, else steps), u uniform on {1, ..., units} (Li et al., FedProx, MLSys 2020). With
-    `drop` they also do not arrive. A job that does less anyway (`ranging`) does no more than that."""
+    `drop` the server discards what they send, on arrival. A job that does less anyway (`ranging`) does no
+    more than that."""
     place = np.lexsort((_uniforms(trace, seed, 1), trace.applied_update))
     jobs = np.bincount(trace.applied_update, minlength=trace.updates)
     late = share_of(participation.stragglers, jobs)

@@ -13,7 +13,7 @@ from option_helpers import durations
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.runs.traces import build_trace, checked, survey_offset
-from fedbench.schedule.report import cumulative_passes, cumulative_steps, summary
+from fedbench.schedule.report import cumulative_passes, cumulative_steps, received, summary
 from fedbench.schedule.trace import Trace
 
 N, S, T, SEED = 9, 3, 60, 5
@@ -147,7 +147,8 @@ def test_rows_of_a_file_that_overlap_are_one_presence(tmp_path: Path) -> None:
     assert [sorted(cohort) for cohort in cohorts(trace)] == expected
 
 
-def test_dropped_stragglers_do_not_arrive() -> None:
+def test_dropped_stragglers_are_discarded_on_arrival() -> None:
+    """Nothing of them is applied, and all that is sent is received, and costs an upload."""
     keys = {"stragglers": 0.4, "straggler_work": "drop"}
     cfg = config(T, N, 5, SEED).but(participation={"name": "uniform", **keys})
     trace, plain = build_trace(cfg, steps=4), build_trace(config(T, N, 5, SEED))
@@ -158,6 +159,7 @@ def test_dropped_stragglers_do_not_arrive() -> None:
         assert trace.applied(t).tolist() == [j for j in jobs if j not in slow] == trace.training(t).tolist()
         assert [trace.STATUS[trace.status[j]] for j in slow] == ["discarded"] * 2
         assert trace.position[trace.applied(t)].tolist() == [0, 1, 2]
+    assert received(trace).tolist() == [5 * t for t in range(T + 1)]
     assert summary(trace)["jobs"] == {
         **{"dispatched": 5 * T, "applied": 3 * T, "outstanding": 0},
         **{"discarded": 2 * T, "failed": 0, "interrupted": 0, "wasted": 2 * T},
