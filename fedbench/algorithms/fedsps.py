@@ -29,8 +29,9 @@ class FedSPS(Algorithm):
                    scope=global:  y <- y - eta g,  with one eta for all clients
         server:  theta <- mean_{S_t} y_i;   scope=global:  eta <- mean_{S_t} p_i of the last local step
 
-    The norm is over the whole vector, with nothing added to it. scope=global (FedSPS-Global, our reading of
-    its listing): the server computes eta from the uploads, and it holds for the next K steps. In round 0
+    The means over S_t are weighted by n_i (weighting=samples, the default) or not (uniform, as in the paper's
+    f). The norm is over the whole vector, with nothing added to it. scope=global (FedSPS-Global, our reading
+    of its listing): the server computes eta from the uploads, and it holds for the next K steps. In round 0
     there is none yet, so every client takes its own p. Only the server keeps state: theta (and eta for
     scope=global).
     Travels: up 1d, down 1d (and a scalar each for scope=global).

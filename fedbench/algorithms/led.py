@@ -23,7 +23,9 @@ class LED(Algorithm):
     The dual y_i starts at 0 and acts in every one of the K steps. A client keeps one vector, z_i = y_i +
     phi_i, from which the next broadcast gives y_i = z_i - theta. The server keeps theta. Travels: up 1d, down
     1d. Only for full participation, since the mixing is over all clients. eta = lr is tuned; beta_d = dual_lr
-    is in (0, 1/K], and null means 1/K, which is VRL-SGD.
+    is in (0, 1/K], and null means 1/K, which is VRL-SGD while eta is constant: under lr_schedule the dual
+    keeps the size of earlier rates, where VRL-SGD's corrections are gradients. Where clients make unequal
+    steps, dual_lr has to be given, and is not compared with any 1/K.
     """
 
     paper = "Alghunaim, IEEE TAC 2024"
@@ -32,7 +34,9 @@ class LED(Algorithm):
     schedules = ("sync",)
 
     lr: float = positive(0.03)
-    dual_lr: float | None = positive(None, null=THEOREM, help="in (0, 1/K]; the theorem's 1/K is VRL-SGD")
+    dual_lr: float | None = positive(
+        None, null=THEOREM, help="in (0, 1/K], unless steps are unequal; 1/K with a constant lr is VRL-SGD"
+    )
 
     def theorem(self, n: Counts) -> dict[str, float]:
         assert n.K is not None

@@ -17,7 +17,7 @@ THEOREM = "from the theorem"
 """What null means for a hyper-parameter that `theorem` gives: `lr = positive(None, null=THEOREM)`."""
 
 MEAN = "average: 1, the clients' mean model"
-MEAN_OF_STEPS = "average: eta K, the clients' mean model"
+MEAN_OF_STEPS = "of the mean direction of one local step; average: eta K, the clients' mean model"
 """Help of a `server_lr = server_rate(...)` of convention D and of convention G."""
 
 _PLAIN = (str, int, float, bool, type(None))

@@ -283,3 +283,13 @@ def test_what_cannot_be_written_is_one_line(runs, fedbench: Call, tmp_path: Path
         ("-m hydra.sweep.dir=there hydra.sweep.subdir=${hydra.job.num}", "there", "No space left on device"),
     ):
         assert fedbench(*words.split())[::2] == (1, f"fedbench: cannot write {place}: {why}\n")
+
+
+@pytest.mark.parametrize(("preset", "least"), [("all_sync", 33), ("all_async", 13)])
+def test_the_presets_of_all_methods_weight_clients_alike(
+    runs, fedbench: Call, preset: str, least: int
+) -> None:
+    """Methods whose default is another weighting stand beside some that have no choice."""
+    assert fedbench(f"experiment={preset}", "seed=0")[0] == 0
+    assert len(runs.done) >= least
+    assert {cfg.algorithm.get("weighting", "uniform") for cfg in runs.done} == {"uniform"}
