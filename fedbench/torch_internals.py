@@ -143,7 +143,7 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
     args = pytree.tree_map_only(Tensor, _like, args)
     graph, shape = _trace(function, args, held)
-    tensors = (*(held[i] for i in shape.held), *_tensors(args))
+    tensors = (*(held[i] for i in shape.held), *tensors_in(args))
     if stands_alone(tensors[-1].device):
         _pack_artifact(graph, tensors, shape, file)
         return
@@ -189,7 +189,7 @@ def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     whole: Callable[[list[Tensor]], list[Tensor]] = _aligned if device.type == "cuda" else list
 
     def call(*args: Any) -> Any:
-        tensors = whole(_tensors(args))
+        tensors = whole(tensors_in(args))
         outputs = run([*first, *tensors])
         places = {"argument": tensors, "output": outputs}
         return build(iter([places[kind][number] for kind, number in shape.leaves]))
@@ -229,7 +229,7 @@ def _like(value: Tensor) -> Tensor:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-def _tensors(args: Any) -> list[Tensor]:
+def tensors_in(args: Any) -> list[Tensor]:
     """All tensors in nested tuples, lists and dicts, in the order of pytree (which is slower)."""
     tensors: list[Tensor] = []
     _find((args,), tensors)
@@ -279,7 +279,7 @@ def _trace(
         return outputs
 
     with patch.object(torch.compiler, "_is_compiling_flag", True):
-        module = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*_tensors(args))
+        module = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors_in(args))
     taken = _lift(module, held)
     shape = _Shape(taken, _only_computed(module, len(taken)), pytree.treespec_dumps(result[-1]))
     module.graph.lint()

@@ -19,7 +19,7 @@ from fedbench.engine.batches import Batch
 from fedbench.engine.executors import Work
 from fedbench.errors import RunError, first_line
 from fedbench.method import Vectors
-from fedbench.torch_internals import abandon_capture, is_out_of_memory, pytree
+from fedbench.torch_internals import abandon_capture, is_out_of_memory, pytree, tensors_in
 
 Step = Callable[..., tuple[Vectors, Vectors]]
 State = tuple[Vectors, Vectors]
@@ -78,7 +78,7 @@ class StepGraph:
         *state, drawn = _inputs(local, work)
         state = pytree.tree_map_only(Tensor, lambda x: x.clone(), state)
         batches = pytree.tree_map_only(Tensor, lambda x: x.new_zeros(self.length, *x.shape[1:]), drawn)
-        for buffer, value in zip(_tensors(batches), _tensors(drawn), strict=True):
+        for buffer, value in zip(tensors_in(batches), tensors_in(drawn), strict=True):
             buffer[: len(value)].copy_(value)
         self.buffers = (*state, batches)
         self.k = torch.zeros((), dtype=torch.int64, device=work.batches.index.device)
@@ -97,9 +97,9 @@ class StepGraph:
         steps = len(work.batches)
         *state, batches = self.buffers
         *given, drawn = _inputs(local, work)
-        for buffer, value in zip(_tensors(state), _tensors(given), strict=True):
+        for buffer, value in zip(tensors_in(state), tensors_in(given), strict=True):
             buffer.copy_(value)
-        for buffer, value in zip(_tensors(batches), _tensors(drawn), strict=True):
+        for buffer, value in zip(tensors_in(batches), tensors_in(drawn), strict=True):
             buffer[:steps].copy_(value)
         self.k.fill_(self.first)
         for _ in range(self.first, steps):
@@ -216,22 +216,18 @@ def _inputs(local: Vectors, work: Work) -> tuple[Any, ...]:
     return local, work.statistics, work.given, drawn
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
-
-
 def _form(local: Vectors, work: Work) -> Hashable:
     """Names, shapes and types of what a step reads, without the number of steps."""
     *given, drawn = _inputs(local, work)
     names = tuple(tuple(vectors) for vectors in (local, *work.given) if isinstance(vectors, dict))
-    state = tuple((x.shape, x.dtype) for x in _tensors(given))
-    return names, state, tuple((x.shape[1:], x.dtype) for x in _tensors(drawn))
+    state = tuple((x.shape, x.dtype) for x in tensors_in(given))
+    return names, state, tuple((x.shape[1:], x.dtype) for x in tensors_in(drawn))
 
 
 def _agree(found: State, expected: State) -> bool:
     """Whether all numbers are the same up to rounding."""
     same = []
-    for a, b in zip(_tensors(found), _tensors(expected), strict=True):
+    for a, b in zip(tensors_in(found), tensors_in(expected), strict=True):
         if a.is_floating_point():
             largest = b.abs().nan_to_num(0, 0, 0).max() if b.numel() else b.sum()
             close = (a - b).abs() <= largest * torch.finfo(b.dtype).eps ** 0.5
