@@ -14,7 +14,7 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
 from fedbench.runs.lists import runs_of
 from fedbench.runs.metrics import COLUMN, ENDS, rounds_to, worst
-from fedbench.runs.run_directory import CONFIG, FAILED, RUNNING, SUMMARY, UNFINISHED, RunDirectory
+from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, RUNNING, SUMMARY, UNFINISHED, RunDirectory
 
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 _UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
@@ -106,16 +106,16 @@ class RunRecord:
     @property
     def columns(self) -> list[str]:
         """Those of its measured rows; empty without rows."""
-        return [] if self._under_way else self.files.columns
+        return [] if self._has_none else self.files.columns
 
     @property
     def rows(self) -> list[dict[str, str]]:
         """Its measured rows, if it has ended. They are read each time: those of all runs may be many."""
-        return [] if self._under_way else self.files.rows()
+        return [] if self._has_none else self.files.rows()
 
     @property
-    def _under_way(self) -> bool:
-        return self.summary.get("status") in UNFINISHED
+    def _has_none(self) -> bool:
+        return self.summary.get("status") in UNFINISHED or not self.files.has(METRICS)
 
     def value(self, key: str) -> Any:
         """The value of a key of the configuration; for a key outside it (`experiment`), what is planned."""
