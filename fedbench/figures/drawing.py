@@ -38,7 +38,7 @@ from fedbench.figures.lines import (
 )
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
 from fedbench.figures.results import METRICS, OUTCOMES, Run, dotted, metric, read, select
-from fedbench.figures.style import BAND, FAINT, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
+from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 
 MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""
@@ -57,8 +57,11 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
     return draw_results(read(paths), paths, options)
 
 
-def draw_results(runs: Sequence[Run], sources: Sequence[str | Path], options: PlotOptions) -> Drawing:
-    """The same of runs that were read before. `sources`: where they are, for the caption."""
+def draw_results(
+    runs: Sequence[Run], sources: Sequence[str | Path], options: PlotOptions, notes: Sequence[str] = ()
+) -> Drawing:
+    """The same of runs that were read before. `sources`: where they are, for the caption; `notes`: sentences
+    for it."""
     runs = select(runs, options.where)
     x, y = ALIASES.get(options.x, options.x), options.y
     if x in METRICS:
@@ -69,7 +72,8 @@ def draw_results(runs: Sequence[Run], sources: Sequence[str | Path], options: Pl
         check_choice("y", y, known)
         allowed = "must be a column of metrics.csv or a choice of these runs"
         x = dotted("x", x, runs, allowed, METRICS)
-    return draw_runs(runs, sources, replace(options, x=x, y=y), along=() if x in METRICS else [x])
+    along = () if x in METRICS else [x]
+    return draw_runs(runs, sources, replace(options, x=x, y=y), along, notes)
 
 
 def draw_runs(
@@ -168,7 +172,7 @@ class _Picture:
                 self._add_strip(ax, ends)
         for ax, (_, part) in zip(grid, self.panels, strict=True):
             self._draw(ax, part)
-        page.legend(self._entries())
+        page.legend(self._entries(grid[0].get_xlim()))
         return page
 
     @property
@@ -179,19 +183,22 @@ class _Picture:
         of_updates = x == "round" and {run.choices.get("schedule") for run in runs} == {"async"}
         return style.axis("updates" if of_updates else x), style.axis(y, metric(runs))
 
-    def _entries(self) -> dict[str, Artist]:
-        """The legend's entries: the lines, the marks that occur, and n."""
+    def _entries(self, ends: tuple[float, float]) -> dict[str, Artist]:
+        """The legend's entries: the lines, the marks that occur, and n. `ends`: of the x axis; theorems'
+        values beyond them are stated, as their stars stand at the side."""
         found: dict[str, Artist] = {}
         if not self.small:
             found |= {line.series.label: handle(line.series.style) for line in self.lines}
         said: dict[str, Mapping[str, Any]] = {}
-        if any(line.points.theorem.any() for line in self.lines):
-            said["theorem"] = STAR
+        stars = {x for line in self.lines for x in line.points.x[line.points.theorem]}
+        beyond = ", ".join(f"{x:g}" for x in sorted(stars) if not ends[0] <= x <= ends[1])
+        if stars:
+            said["theorem" + f" (beyond the axis: {beyond})" * bool(beyond)] = STAR
         if any(line.points.diverged.any() or line.lost for line in self.lines):
             said["diverged"] = _DIVERGED
         if self.options.levels:
             levels = ", ".join(f"{level:g}" for level in self.options.levels)
-            said[f"level {levels}"] = {"linestyle": "dashed", "linewidth": 0.8}
+            said[f"level {levels}"] = LEVEL
         if self.options.spread == POINTS:
             said["a seed"] = {"marker": "o", "markersize": 2.4, "alpha": 0.6}
         seeds = caption.seeds_line([line.series for line in self.lines]).partition(" (")[0]
@@ -203,7 +210,7 @@ class _Picture:
             grey = [line.points[["x", "mean"]].to_numpy() for line in self.lines]
             ax.add_collection(LineCollection(grey, colors=FAINT, linewidths=0.5, zorder=1), autolim=False)
         for level in self.options.levels:
-            ax.axhline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
+            ax.axhline(level, color=MUTED, **LEVEL, zorder=1, gid="level")
         for rank, line in enumerate(lines):
             if self.of_curves:
                 _draw_curve(ax, line, rank / len(lines), self.options.spread == POINTS)

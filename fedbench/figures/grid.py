@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator
 
 from fedbench.figures.lines import Floats
 from fedbench.figures.page import Drawing, Page, handle, sheet, span
 from fedbench.figures.style import LineStyle
 
 _FAR = 1e6  # a line lower than the median by this factor does not stretch the axis
+_NARROW = 100.0
+"""Below this ratio of its ends a logarithmic axis has labels at 2 and 5 too. More would overlap."""
 _PANEL_HEIGHT = {"one": 1.9, "two": 1.3}  # inches
 
 
@@ -60,6 +63,10 @@ def draw_grid(
                 step = max(len(trace.x) // 4, 1)
                 look = trace.style.line() | ({"linewidth": 3.2, "alpha": 0.5} if trace.wide else {})
                 ax.plot(trace.x, trace.y, **look, markevery=(place % step, step))
+            ends = ax.get_ylim()
+            if panel.log_y and ends[1] < _NARROW * ends[0]:
+                ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+                ax.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)))
             last = rank + columns >= len(panels) or panels[rank + columns].x != panel.x
             ax.tick_params(labelleft=not shared, labelbottom=last)
             ax.set(xlabel=panel.x_label if last else "", ylabel="" if shared else panel.y_label)

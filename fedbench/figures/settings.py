@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from fedbench.figures import caption, style
 from fedbench.figures.lines import PlotOptions, group
 from fedbench.figures.page import Drawing, Page, handle, marks, sheet
 from fedbench.figures.results import Run
-from fedbench.figures.style import MUTED
+from fedbench.figures.style import LEVEL, MUTED
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
 """Keys in which a setting may differ from the first one."""
@@ -39,15 +40,19 @@ def draw_settings(
     rows = list(dict.fromkeys(data.setting))
     counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_whole(run))
     samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
-    note = f"Tick: the same steps along gradients of {samples} training samples."
+    first = next(run.choices for run in runs if not _is_whole(run))
+    notes = [
+        f"Where a row says nothing else: {caption.settings_line(first)}, T={first['rounds']}.",
+        f"Tick: the same steps along gradients of {samples} training samples.",
+    ]
     options = PlotOptions("final_accuracy", "setting", spread="minmax")
-    said = caption.of_runs(runs, series, [source], options, [note])
+    said = caption.of_runs(runs, series, [source], options, notes)
     tick = {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
     with sheet():
         page = Page("two", len(rows) * 0.2 + 0.45)
         ax = page.figure.add_subplot()
         for level in levels:
-            ax.axvline(level, color=MUTED, linewidth=0.8, linestyle="dashed", zorder=1, gid="level")
+            ax.axvline(level, color=MUTED, **LEVEL, zorder=1, gid="level")
         for line, offset in zip(series, np.linspace(-0.24, 0.24, len(series)), strict=True):
             look, mine = line.style, data[data.method == style.line(_METHOD, line.runs[0].choices)]
             rank = [rows.index(setting) + offset for setting in mine.setting]
@@ -58,8 +63,11 @@ def draw_settings(
         ax.set_yticks(range(len(rows)), rows)
         ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=style.axis("final_accuracy"))
         large = f"batches of {samples}".replace(" ", "\N{NO-BREAK SPACE}")
+        explained: dict[str, Mapping[str, Any]] = {large: tick}
+        if levels:
+            explained[f"level {', '.join(f'{level:g}' for level in levels)}"] = LEVEL
         page.legend(
-            {line.label: handle(line.style, linestyle="none") for line in series} | marks(**{large: tick})
+            {line.label: handle(line.style, linestyle="none") for line in series} | marks(**explained)
         )
         return Drawing(page, data, said)
 

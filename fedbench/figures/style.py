@@ -54,6 +54,8 @@ AUTO, POINTS = "auto", "points"
 """Further values of `spread`: a band that suits the number of seeds, and points instead of a band."""
 STAR: dict[str, Any] = {"marker": "*", "markersize": 8.0, "markeredgecolor": "black", "markeredgewidth": 0.6}
 """Mark of a value that a theorem or a search has chosen."""
+LEVEL: dict[str, Any] = {"linestyle": "dashed", "linewidth": 0.8}
+"""Look of the line that marks a value of an axis."""
 
 # ---- looks -----------------------------------------------------------------------------------------------
 

@@ -79,9 +79,14 @@ def by_task(table: pd.DataFrame) -> pd.Series:
     return table.groupby(["schedule", "method", "task"], sort=False).relative.mean()
 
 
+def over_tasks(table: pd.DataFrame, how: str) -> pd.Series:
+    """`how` (median, min) over tasks of `relative`, by method and seed. `table`: rows of one schedule."""
+    return table.groupby(["method", "seed"]).relative.agg(how)
+
+
 def draw_untuned(runs: Sequence[Run], source: Path) -> Drawing:
-    """Draw a row for each method with a point for each task, their median and their worst. Each schedule has
-    a panel of its own, side by side. `source`: where the runs are."""
+    """Draw a row for each method with a point for each task, and the mean over seeds of each seed's median
+    and worst over tasks. Each schedule has a panel of its own, side by side. `source`: where the runs are."""
     table = scores(runs)
     groups = {kind: part.droplevel(0).unstack("task", sort=False)
               for kind, part in by_task(table).groupby("schedule", sort=False)}  # fmt: skip
@@ -98,8 +103,14 @@ def draw_untuned(runs: Sequence[Run], source: Path) -> Drawing:
             looks = line_styles(
                 [(name.split()[0], label, label) for name in part.index for label in [_label(name)]]
             )
-            for place, (look, shares) in enumerate(zip(looks, part.to_numpy(), strict=True)):
-                _draw_tasks(ax, shares, place, look, (strip + low) / 2)
+            mine = table[table.schedule == kind]
+            numbers = [
+                over_tasks(mine, how).groupby("method").mean()[part.index] for how in ("median", "min")
+            ]
+            for place, (look, shares, *of_seeds) in enumerate(
+                zip(looks, part.to_numpy(), *numbers, strict=True)
+            ):
+                _draw_tasks(ax, shares, of_seeds, place, look, (strip + low) / 2)
             ax.set_yticks(range(len(looks)), [look.label for look in looks])
             ax.set(xlim=(strip, max(1.0, *values)), ylim=(most - 0.4, -0.6), xlabel="Relative accuracy")
             places = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(low, 1.0)
@@ -115,10 +126,12 @@ def _label(method: str) -> str:
     return of_algorithm(name).label + (f" ({', '.join(variant)})" if variant else "")
 
 
-def _draw_tasks(ax: Axes, shares: Floats, place: int, look: LineStyle, lost: float) -> None:
+def _draw_tasks(
+    ax: Axes, shares: Floats, of_seeds: Sequence[float], place: int, look: LineStyle, lost: float
+) -> None:
     """Draw a method's row: a point for each task, at the same height in every row, a bar at the median, and
-    median and worst as numbers beside the axes. A task whose runs all diverged is a cross at x = `lost`. A
-    task without a run of the method (NaN) counts nowhere."""
+    median and worst as numbers beside the axes (`of_seeds`). A task whose runs all diverged is a cross at
+    x = `lost`. A task without a run of the method (NaN) counts nowhere."""
     heights = place + np.linspace(-0.3, 0.3, len(shares)) * (len(shares) > 1)
     there, diverged = shares > 0, shares == 0
     dots = {**look.line(), "linestyle": "none", "alpha": 0.7, "clip_on": False, "zorder": 3, "gid": "task"}
@@ -126,7 +139,7 @@ def _draw_tasks(ax: Axes, shares: Floats, place: int, look: LineStyle, lost: flo
     if diverged.any():  # matplotlib's layout treats a line without points as infinite
         cross = {"marker": "x", "markersize": 4, "markeredgewidth": 1.4, "gid": "diverged"}
         ax.plot(np.full(diverged.sum(), lost), heights[diverged], **dots | cross)
-    median, worst = float(np.nanmedian(shares)), float(np.nanmin(shares))
+    median, worst = of_seeds
     ax.vlines(
         median or lost, place - 0.42, place + 0.42, color="black", linewidth=1.4, zorder=4, gid="median"
     )
@@ -149,8 +162,8 @@ def _of_scores(table: pd.DataFrame, runs: Sequence[Run], source: Path) -> dict[s
         f"{caption.settings_line(shared)}. Every method has one setting for all tasks: its theorem's, or else"
         " the one with the best final test accuracy of the same seeds on the first task. A point is a task,"
         " at the same height in every row: final test accuracy relative to the task's best method at its best"
-        f" setting, mean over n = {len(seeds)} seeds ({', '.join(seeds)}), diverged runs as 0. Bar: median"
-        f" over tasks{lost}."
+        f" setting, mean over n = {len(seeds)} seeds ({', '.join(seeds)}), diverged runs as 0. Bar and"
+        f" numbers: median and worst task of each seed, mean over seeds{lost}."
     )
     tuned = table[table.tuned].drop_duplicates(["schedule", "method"])[["schedule", "method", "setting"]]
     text = " ".join([text.removeprefix(". "), *caption.of_data(runs)])

@@ -4,7 +4,7 @@ ICPP 2020, as in its talk."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from fedbench.figures.results import Run, number
+from fedbench.figures.style import option
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim, ClaimTest, FrontPageRow, on_figure
 from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
@@ -25,6 +26,7 @@ ESTIMATOR = "algorithm.estimator"
 L = {"table1": 40, "table2": 200}
 """Smoothness implied by the paper's learning rates."""
 MU = "algorithm.mu"
+FIXED = {"algorithm.L": "L", "algorithm.beta": "β", MU: "μ"}
 OTHERS = {MU: (0, 0.01, 0.1), "local.steps": (10, 20), "local.batch_size": (16, 32)}
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 BETAS = (5, 7, 9, 10, 15)
@@ -66,8 +68,20 @@ def by_beta_tau(out: Path) -> list[Path]:
         ("final-beta-estimator", "beta", "algorithm.beta"),
         ("final-estimator-steps", "tau", "local.steps"),
     ):
-        files += picture(out, name, "round", [stage], y="test_loss", by=(key,), **options)
+        notes = [_fixed(runs_in(out, stage), key), *["K is the paper's τ."] * (name == "tau")]
+        files += picture(out, name, "round", [stage], "test_loss", notes, by=(key,), **options)
     return files
+
+
+def _fixed(runs: Sequence[Run], varied: str) -> str:
+    """L, beta and mu on each data set, without the key that is varied: `MNIST: L = 200, β = 7, μ = 0.01.`"""
+    first = {str(run.choices["dataset"]): run.choices for run in reversed(runs)}
+    parts = []
+    for name in reversed(first):
+        given = {symbol: first[name].get(key) for key, symbol in FIXED.items() if key != varied}
+        values = [f"{symbol} = {value}" for symbol, value in given.items() if value is not None]
+        parts.append(f"{option(name)}: {', '.join(values)}")
+    return f"{'; '.join(parts)}."
 
 
 def by_mu(out: Path) -> list[Path]:
@@ -206,7 +220,8 @@ ROWS = (
 
 _TABLE = "Best hyper-parameters, accuracy and T, {}"
 PAPER = Paper((
-    Figure("fedproxvr/beta_tau", "Effect of beta and of tau, convex and non-convex", by_beta_tau),
+    Figure("fedproxvr/beta_tau", "Effect of beta and of K, the paper's tau, convex and non-convex",
+           by_beta_tau),
     Figure("fedproxvr/mu", "Effect of mu on synthetic(0, 0)", by_mu),
     *(Figure(f"fedproxvr/{table}{also}", _TABLE.format(kind + ", searched anew" * bool(also)),
              partial(best_table, smoothness=L[table]), search=tuple(searches(table)) if also else ())

@@ -131,19 +131,26 @@ def runs_in(out: Path, *stages: str) -> list[Run]:
 
 
 def picture(
-    out: Path, name: str, x: str, stages: Sequence[str] = (), y: str = "final_accuracy", **options: Any
+    out: Path,
+    name: str,
+    x: str,
+    stages: Sequence[str] = (),
+    y: str = "final_accuracy",
+    notes: Sequence[str] = (),
+    **options: Any,
 ) -> list[Path]:
     """Draw `y` against `x` of the runs in `out`, of these `stages` or all, as `<out>/<name>.*`. Returns the
     files.
 
-    `options`: those of `PlotOptions`. With `rows` the figure is two columns wide.
+    `notes`: sentences for the caption. `options`: those of `PlotOptions`. With `rows` the figure is two
+    columns wide.
     """
     from fedbench.figures.drawing import draw_results  # Matplotlib is not loaded before a figure is drawn
     from fedbench.figures.lines import PlotOptions
 
     width = "two" if options.get("rows") else "one"
     asked = PlotOptions(x, y, width=width, **options)
-    return draw_results(runs_in(out, *stages), [out], asked).save(out / name)
+    return draw_results(runs_in(out, *stages), [out], asked, notes).save(out / name)
 
 
 def save_table(table: pd.DataFrame, out: Path, name: str, *texts: str) -> list[Path]:

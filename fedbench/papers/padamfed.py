@@ -48,6 +48,8 @@ START = {"fedavg": _PLAIN, "scaffold": _PLAIN, "scaffold_m": _MOMENTUM}
 SCAFFOLD start from plain averaging. In SCAFFOLD-M, server_lr is the step that multiplies its momentum."""
 PANELS_OF = {"fig1": ("padamfed/fig1_average",), "fig2": ("padamfed/fig2_average",)}
 """Panels that were added later; each has runs of its own."""
+METHOD = ("algorithm", "algorithm.norm")
+"""The keys that name a line where PAdaMFed-VR has one norm only."""
 ETAS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Tried on another task."""
 AVERAGED = "K = 20 at scale cpu, eta"
@@ -58,7 +60,9 @@ EFFORT = {"paper": "cpu"}
 
 by_split = partial(picture, name="accuracy", x="round", y="test_accuracy", rows="partition")
 """Accuracy against rounds, iid beside Dirichlet."""
-by_split_averaging = partial(picture, name="average", x="round", y="test_accuracy", rows="partition")
+by_split_averaging = partial(
+    picture, name="average", x="round", y="test_accuracy", rows="partition", by=METHOD
+)
 """The same where the server averages: eta of the theorem, and of another task."""
 by_lr = partial(
     picture, name="lr", x="algorithm.lr", stages=("final-lr", "final"), levels=tuple(LEVELS.values())
@@ -81,7 +85,8 @@ def by_step_size(out: Path) -> list[Path]:
 def averaging(out: Path) -> list[Path]:
     """Accuracy against eta where the server averages, and the decades of eta in which a method is near the
     best, as a table."""
-    files = picture(out, "average", "algorithm.lr", rows="partition", levels=tuple(LEVELS.values()))
+    levels = tuple(LEVELS.values())
+    files = picture(out, "average", "algorithm.lr", rows="partition", levels=levels, by=METHOD)
     table = widths(tables(out)[0], "algorithm.lr", "partition", LEVELS)
     return [*files, *save_table(table, out, "widths")]
 

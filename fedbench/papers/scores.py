@@ -88,11 +88,13 @@ class Sooner:
 
 @dataclass(frozen=True)
 class OverTasks:
-    """`how` (median, min) over tasks of the accuracy relative to each task's best method."""
+    """`how` (median, min) over tasks, of each seed, of the accuracy relative to each task's best method."""
 
     how: str
 
     def __call__(self, data: Evidence, names: Sequence[str], _: Filter) -> Compared:
+        from fedbench.figures.untuned import over_tasks  # which loads Matplotlib
+
         table = next((one for one in data.tables.values() if "relative" in one), pd.DataFrame())
         absent = [name for name in names if table.empty or name not in set(table.method)]
         if absent:
@@ -100,7 +102,7 @@ class OverTasks:
         rows = {name: table[table.method == name] for name in names}
         if rows[names[0]].task.nunique() < FEWEST_TASKS:
             raise Untested(f"fewer than {FEWEST_TASKS} tasks")
-        scores = {name: part.groupby("seed").relative.agg(self.how) for name, part in rows.items()}
+        scores = {name: over_tasks(part, self.how).droplevel("method") for name, part in rows.items()}
         words = {name: said(score, "relative") for name, score in scores.items()}
         return Compared(_paired(names, scores), words, rows)
 

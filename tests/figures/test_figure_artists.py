@@ -109,6 +109,7 @@ def test_crosses_of_results_stand_in_a_strip_below_all_others(tmp_path: Path) ->
 
 
 def test_a_theorems_value_is_a_star_at_the_side_if_it_lies_beyond(tmp_path: Path) -> None:
+    """And the legend then says where it is."""
     drawing = draw([sweep(tmp_path / "in")], PlotOptions(LR))
     (ax,) = drawing.figure.axes
     stars = [line.get_xydata().tolist() for line in marked(ax, "theorem")]
@@ -117,11 +118,13 @@ def test_a_theorems_value_is_a_star_at_the_side_if_it_lies_beyond(tmp_path: Path
     (bars,) = (part for part in ax.collections if isinstance(part, LineCollection))
     ends = [[[THEOREM, row.final_accuracy_low], [THEOREM, row.final_accuracy_high]]]
     np.testing.assert_allclose(bars.get_segments(), ends)
-    assert "theorem" in legend(drawing)
+    assert "theorem" in legend(drawing)  # not at the side
     for lr in (None, 0.1, 1.0):
         write_run(tmp_path / "out" / str(lr), exact([0.1, 0.5]), config={LR: lr}, hyper={"lr": lr or 1e-4})
-    (ax,) = draw([tmp_path / "out"], PlotOptions(LR)).figure.axes
+    drawing = draw([tmp_path / "out"], PlotOptions(LR))
+    (ax,) = drawing.figure.axes
     (star,) = marked(ax, "theorem")
+    assert "theorem (beyond the axis: 0.0001)" in legend(drawing)
     assert 0.08 < ax.get_xlim()[0] < star.get_xdata()[0] < 0.1
 
 

@@ -156,7 +156,12 @@ def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
     results = {(10, 0): 0.5, (10, 1): 0.6, (20, 0): 0.7, (20, 1): 0.9}
     runs = [run(score, 0.01 * S, seed, clients__per_round=S) for (S, seed), score in results.items()]
     runs.append(without_noise(0.95, 0.1))
-    (ax,) = draw_settings(runs, tmp_path, {"padamfed": 1 / 4}, (0.8,)).figure.axes
+    drawing = draw_settings(runs, tmp_path, {"padamfed": 1 / 4}, (0.8,))
+    (ax,) = drawing.figure.axes
+    assert "level 0.8" in [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    (text,) = drawing.said["text"]
+    assert "Where a row says nothing else: " in text
+    assert "Dirichlet(0.5), N=100, S=10, K=5, B=32, T=400. Tick:" in text
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
     (dots,) = marked(ax, "accuracy")
     np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
@@ -263,6 +268,23 @@ def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) ->
         assert bar.mean(axis=0) == pytest.approx([statistics.median(values), rank])
         said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
         assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"
+
+
+def test_the_median_and_the_worst_are_those_of_each_seed(tmp_path: Path) -> None:
+    """SCAFFOLD's shares are 0.5, 0.8, 1 and 1, 0.5, 0.5: medians 0.8 and 0.5, worst 0.5 and 0.5. Means over
+    the seeds have the median 0.75 and the worst 0.65."""
+    shares = {("iid", 0): 0.5, ("shards", 0): 0.8, ("powerlaw", 0): 1.0,
+              ("iid", 1): 1.0, ("shards", 1): 0.5, ("powerlaw", 1): 0.5}  # fmt: skip
+    runs = [on_task(name, task, 0.8 * value if name == "scaffold" else 0.8, seed)
+            for name in ("fedavg", "scaffold") for (task, seed), value in shares.items()]  # fmt: skip
+    drawing = draw_untuned(runs, tmp_path)
+    (ax,) = drawing.figure.axes
+    numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
+    assert numbers == ["1.00, 1.00", "0.65, 0.50"]
+    bars = [part for part in ax.collections if part.get_gid() == "median"]
+    assert bars[1].get_segments()[0].mean(axis=0) == pytest.approx([0.65, 1])
+    found = OverTasks("min")(Evidence(tables={"untuned": scores([*runs])}), ("scaffold", "fedavg"), {})
+    assert found.pairs["fedavg"][0].tolist() == pytest.approx([0.5, 0.5])
 
 
 def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:

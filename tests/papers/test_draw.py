@@ -40,3 +40,29 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
     assert "| paper's rows | fedavg |" in text
     what = "fmnist (20,000 of its training samples), cnn, 100"  # of the invented runs
     assert f"Data, model, rounds: {what}." in text
+
+
+def test_the_captions_of_beta_and_tau_say_what_is_fixed(tmp_path: Path) -> None:
+    """L, beta and mu of each data set, without the one that is varied; K is the paper's tau."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for branch in experiment(FIGURES["fedproxvr/beta_tau"], "cpu").branches:
+        (key, values), *others = sorted(branch.along.items(), key=lambda one: one[0] == "algorithm.estimator")
+        for value in values:
+            config = {
+                "algorithm.mu": 0.1,
+                **branch.context,
+                **{one: few[0] for one, few in others},
+                key: value,
+            }
+            stages.setdefault(branch.stage, []).append(
+                {"metrics": rows(0.7, 0.6, 0, last=20), "algorithm": "fedproxvr", "config": config}
+            )
+    for stage, runs in stages.items():
+        write_sweep(tmp_path / "sweeps" / stage, runs, [])
+    out = keep_runs(tmp_path)
+    fedproxvr.by_beta_tau(out)
+    beta, tau = ((out / f"{name}.md").read_text() for name in ("beta", "tau"))
+    assert " Fashion-MNIST: L = 40, μ = 0.1; MNIST: L = 200, μ = 0.01. " in beta
+    assert (
+        " Fashion-MNIST: L = 40, β = 7, μ = 0.1; MNIST: L = 200, β = 7, μ = 0.01. K is the paper's τ. " in tau
+    )

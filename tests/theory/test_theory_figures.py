@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from figures.look_at import laid_out, overlaps
 
 from fedbench.figures import theory
 from fedbench.figures.grid import Panel, Trace, draw_grid
@@ -86,3 +87,18 @@ def test_panels_share_only_what_they_say():
         == [of_rank("", rank).colour for rank in (0, 1)]
     )
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("estimator", ["sarah", "svrg"])
+@pytest.mark.parametrize("form", ["reduced", "full"])
+def test_labels_of_an_axis_of_few_decades_do_not_overlap(estimator, form):
+    drawing = theory.draw_optimum(estimator, form)
+    assert overlaps(laid_out(drawing)) == []
+    for ax in drawing.figure.axes:
+        low, high = ax.get_ylim()
+        labels = [
+            text.get_text()
+            for text in ax.get_yticklabels(which="both")
+            if low <= text.get_position()[1] <= high
+        ]
+        assert len([text for text in labels if text]) >= 2
