@@ -13,7 +13,7 @@ from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Value, written
-from fedbench.papers import FIGURES
+from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.claims import SCALES
 from fedbench.papers.fedproxvr import searches
 from fedbench.papers.figure import Experiment, MethodRuns, algorithm_file, experiment
@@ -116,6 +116,17 @@ def test_figures_of_one_experiment_share_their_tuning(one: str, other: str, cont
         return run_hash(compose([f"experiment={name}", "scale=paper", *words, *context]).job)
 
     assert tuning_run(one) == tuning_run(other)
+
+
+def test_where_the_server_averages_scale_paper_has_figure_2s_steps_and_seeds() -> None:
+    """K = 10 and three seeds; at scale cpu K is another, which the claims' readings say."""
+    one, other = (compose_experiment(f"padamfed/{name}", "paper") for name in ("fig2", "fig2_average"))
+    assert (one.base["local.steps"], one.params["seed"]) == (10, [0, 1, 2])
+    assert (other.base["local.steps"], other.params["seed"]) == (10, [0, 1, 2])
+    cpu = compose_experiment("padamfed/fig2_average", "cpu")
+    (claim,) = (claim for claim in CLAIMS if claim.name == "padamfed-range-iid")
+    words = f"server averages, K = {cpu.base['local.steps']} at scale cpu, eta, one norm"
+    assert words in [tested.words for tested in claim.tests]
 
 
 def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_path: Path) -> None:

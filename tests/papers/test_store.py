@@ -131,6 +131,17 @@ def test_tables_of_an_earlier_version_are_refused(tmp_path: Path, fedbench: Call
         assert "fig1/cpu: kept by an earlier version" in fedbench.refused("figures", *words)
 
 
+@pytest.mark.parametrize("name", ["fig1_average", "fig2_average"])
+def test_a_line_of_padamfed_names_its_norm(name: str) -> None:
+    """PAdaMFed-VR's too, which has one norm there."""
+    root = Path(__file__).parents[2]
+    lines = pd.read_csv(shown(f"padamfed/{name}", "cpu", root) / "average.csv").series.unique()
+    ours = [line for line in lines if line.startswith("PAdaMFed")]
+    assert {line.split(",")[0] for line in ours} == {
+        "PAdaMFed (vector)", "PAdaMFed (tensor)", "PAdaMFed-VR (vector)",
+    }  # fmt: skip
+
+
 def test_published_pictures_have_a_column_or_a_page_in_width() -> None:
     """At the 300 dots per inch that they are saved with: nothing is scaled, so text keeps its size."""
     pictures = list((Path(__file__).parents[2] / "outputs/figures").rglob("*.png"))
