@@ -51,6 +51,8 @@ def _read(
             "must be a tuning's directory, whose search has ended" if said is None else "has no winners yet"
         )
         raise UsageError(f"tune: {directory}: {allowed}")
+    if len(said["tasks"]) != len(winners):  # older files also list the tasks without a winner
+        raise UsageError(f"tune: {directory}: does not say whose its winners are; repeat its own command")
     parsed = parse(overrides)
     own = dict.fromkeys(key for grid in winners for key in grid if key != "seed")
     for item in parsed:

@@ -134,7 +134,7 @@ class TuningPlan:
 
     @property
     def said(self) -> dict[str, Any]:
-        """The content of tune.json."""
+        """The content of tune.json before the search has ended. Then `tasks` are those that have a winner."""
         return {
             "rule": self.rule,
             "metric": self.options.metric,

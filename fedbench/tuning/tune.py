@@ -89,7 +89,8 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     tried.insert(list(tried).index("seeds"), "metric", plan.measure)
     write_table(place / "trials.csv", tried)
     winners = [task.grid(single([won.winner])[0], plan.final) for task, won in chosen]
-    write_json(place / TUNING, {**plan.said, "winners": winners})
+    of_winners = [task.named for task, _ in chosen]  # in the order of the winners
+    write_json(place / TUNING, {**plan.said, "tasks": of_winners, "winners": winners})
     runs = finals.run(place / FINAL, winners) if winners else []
     rows = [
         result_row(task.named, grid, runs, options.metric, won)
