@@ -20,7 +20,7 @@ from fedbench.config.compose import config_directories, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.explain import line_of
 from fedbench.config.grouping import settings
-from fedbench.config.identity import digest
+from fedbench.config.identity import digest, identity
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
@@ -110,13 +110,14 @@ class RunJob:
         recorded."""
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
+        given: DictConfig | Config = cfg
         for handler in logging.getLogger().handlers:
             if type(handler) is logging.StreamHandler:
                 handler.addFilter(_of_a_sweep)
         try:
             from fedbench.runs.run import Run
 
-            config = validate(cfg, config_directories(hydra))
+            given = config = validate(cfg, config_directories(hydra))
             session().runs_to_come = self.to_come(config)
             computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
             self._say(directory, cfg.resume)
@@ -125,7 +126,7 @@ class RunJob:
         except Exception as error:
             line = line_of(error)
             try:
-                record_failure(directory, cfg, line)
+                record_failure(directory, given, line)
             except (UserError, OSError):  # the first error is the one to report
                 raise RunError(line) from error
             self._say(directory, cfg.resume)
@@ -190,9 +191,9 @@ def ended_line(run: RunDirectory, resume: bool) -> str:
 def record_failure(directory: Path, config: DictConfig | Config, line: str) -> None:
     """Write a summary.json with status `failed` and the error's line; an earlier summary of a failure keeps
     its other entries. With resume=false the results of a run that is there stay, and the failure is recorded
-    as that of a staged attempt. Does nothing if the directory is in use."""
+    as that of a staged attempt. Does nothing if the directory is in use, or holds another run."""
     run = RunDirectory(directory)
-    if run.in_use:
+    if run.in_use or run.identity not in (None, identity(config)):
         return
     if not config.resume and (run.summary or {}).get("status") in (*FINISHED, PAUSED):
         run = RunDirectory(directory / STAGING)

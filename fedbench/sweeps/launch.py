@@ -188,6 +188,8 @@ class Sweep:
         launch = ours.launch if ours else _launched_by_others
         runs = self.plan()
         missing = [run for run in runs if not run.has_ended]
+        for run in missing:
+            run.refuse_other()
         if ours is not None and ours.starts_processes(len(missing)):
             prepare()
         missing = checked(missing, len(runs))
@@ -297,10 +299,14 @@ def _ours(cfg: DictConfig) -> Launcher:
 
 def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Wait until no other process holds one of these runs, which have been launched here. Returns those that
-    have neither ended nor failed here; with resume=false none, since each is computed once."""
+    have neither ended nor failed here; with resume=false none, since each is computed once.
+    Raises a UserError if the other process has left another run in one of their directories."""
     left = [run for run in runs if run.config.resume and run.outcome.status != FAILED and not run.has_ended]
     if left:
         log.info("waiting for another process that computes %s", ", ".join(run.place.name for run in left))
     while left and all(RunDirectory(run.place).in_use for run in left):
         time.sleep(LOOK_SECONDS)
-    return [run for run in left if not run.has_ended]
+    left = [run for run in left if not run.has_ended]
+    for run in left:
+        run.refuse_other()
+    return left

@@ -44,6 +44,13 @@ class PlannedRun:
         since."""
         return stored.finished(RunDirectory(self.place), self.config) is not None
 
+    def refuse_other(self) -> None:
+        """Raise a UserError if another run lies in its directory, or if it would go on there with other files
+        below data.root."""
+        stored.refuse_other(RunDirectory(self.place), self.config)
+        if self.config.resume:
+            stored.refuse_other_data(self.place, self.config)
+
     @property
     def outcome(self) -> RunDirectory:
         """Where it is said how it ended: in its directory, or where a failed attempt was staged."""
@@ -216,7 +223,7 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
         if run.has_ended:
             said[run.place] = "finished"
         else:
-            stored.refuse_other(here, run.config)
+            run.refuse_other()
             missing.append(run)
             begun = run.config.resume and here.has(CHECKPOINT)
             said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"

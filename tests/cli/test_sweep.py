@@ -253,6 +253,41 @@ def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_p
     assert fedbench("seed=15")[::2] == (130, "fedbench: interrupted\n")
 
 
+def contents(place: Path) -> dict[Path, bytes]:
+    """Every file below a directory, with what it holds."""
+    return {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["resume=false"], ["hydra/launcher=basic"]])
+def test_a_sweep_in_the_directories_of_other_runs_is_refused(runs, fedbench: Call, more: list[str]) -> None:
+    """Nothing is started or touched; a new seed beside them neither."""
+    words = ("-m", "hydra.sweep.dir=there", "hydra.sweep.subdir=s${seed}")
+    assert fedbench(*words, "algorithm=fedavg", "seed=0,1")[0] == 0
+    before = contents(Path("there"))
+    line = fedbench.refused(*words, "algorithm=scaffold", "seed=2,0,1", *more)
+    why = "there/s0 holds a run with algorithm=fedavg; give another directory, or that value"
+    assert line == f"fedbench: algorithm=scaffold: {why}\n"
+    assert contents(Path("there")) == before
+    assert len(runs.done) == 2
+
+
+def test_a_failure_is_not_written_over_another_run(
+    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has computed it in the directory after the sweep has begun."""
+    assert fedbench("algorithm=scaffold", "hydra.run.dir=other")[0] == 0
+    before = Path("other/summary.json").read_bytes()
+
+    def beside(self, config, directory: Path):
+        shutil.copytree("other", directory, dirs_exist_ok=True)
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr(type(runs), "go", beside)
+    line = fedbench("-m", "seed=0", "hydra.sweep.dir=there", "hydra.sweep.subdir=s${seed}")[2]
+    assert "algorithm=fedavg: there/s0 holds a run with algorithm=scaffold" in line
+    assert Path("there/s0/summary.json").read_bytes() == before
+
+
 def test_the_files_of_hydra_are_those_that_hydra_writes(tmp_path: Path) -> None:
     """With texts and lists of all kinds."""
     words = ["dataset=npz", "dataset.path='a: b #c'", "model=mlp", "model.hidden=[3,4]", "target=1e-5"]
