@@ -192,7 +192,8 @@ def groups(
 
 class Seating:
     """The file of a sweep's directory that says which runs are computed together: run -> group, seat, seats.
-    Runs that have a place keep it, as their numbers depend on it in the last digit."""
+    Runs that have a place keep it, as their numbers depend on it in the last digit. A run that must now be
+    computed alone loses its place beside others."""
 
     def __init__(self, directory: Path, together: str | int) -> None:
         self.file, self.together = directory / FILE, together
@@ -206,7 +207,9 @@ class Seating:
         self, names: Sequence[str], kinds: Sequence[Kind | None], processes: int, devices: int = 0
     ) -> list[Group]:
         """The groups of the jobs with these names. New ones are written down."""
-        new = [job for job, name in enumerate(names) if name not in self.places]
+        alone = {name for name, kind in zip(names, kinds, strict=True) if kind is None}
+        kept = {name: place for name, place in self.places.items() if name not in alone or place[2] == 1}
+        new = [job for job, name in enumerate(names) if name not in kept]
         for group in groups([kinds[job] for job in new], self.together, processes, devices):
             own = [names[new[job]] for job in group.jobs]
             called = digest(own)

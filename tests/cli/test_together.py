@@ -239,3 +239,14 @@ def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
     later = Seating(tmp_path, "auto").of(["c", "new", "a"], [kind] * 3, 1)  # b has ended
     assert later == [Group((0, 2), (2, 0), 3), Group((1,), (0,), 1)]
     assert Seating(tmp_path, 1).of(names, [kind] * 3, 1) == [Group((job,), (0,), 1) for job in range(3)]
+
+
+def test_a_sweep_that_goes_on_with_chdir_writes_where_it_did(tmp_path: Path) -> None:
+    """Runs that had places in a group are computed one by one, as each changes the current directory."""
+    words = [*FOUR[:-1], "algorithm=fedavg", "seed=0,1", f"hydra.sweep.dir={tmp_path}/s"]
+    words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
+    assert main(words) == 0
+    assert {summary["together"] for summary in summaries(tmp_path / "s").values()} == {2}
+    assert main([*words, "resume=false", "hydra.job.chdir=true"]) == 0
+    assert {summary["together"] for summary in summaries(tmp_path / "s").values()} == {1}
+    assert len(list(tmp_path.rglob("metrics.csv"))) == 2
