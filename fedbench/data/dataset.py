@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Dataset:
     task: str = "classification"  # one of fedbench.data.options.TASKS
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
     on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
+    # how a pooled data set was divided, as partition.npz keeps it; empty: it was not pooled
+    pooled: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         place = f"dataset={self.name}"

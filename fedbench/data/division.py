@@ -26,6 +26,7 @@ class Problem:
     clients: int
     rng: np.random.Generator
     natural: np.ndarray | None
+    pool: float | None = None  # dataset.pool: the samples are those of the training and the test set
 
 
 @dataclass(frozen=True)

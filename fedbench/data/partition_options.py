@@ -108,33 +108,53 @@ class Natural(PartitionOptions):
 @dataclass(frozen=True)
 class File(PartitionOptions):
     """Read from a partition.npz as every run writes it: `client` holds each training sample's client, or -1
-    for none."""
+    for none. The file of a run with dataset.pool fits the same pool alone, and names the test samples too."""
 
     name = "file"
     path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")
 
     def draw(self, p: Problem) -> np.ndarray:
+        arrays, n = self._arrays(), len(p.labels)
+        name = "client"
+        if "pool" in arrays:
+            if arrays["pool"].tolist() != p.pool:
+                allowed = f"must be {arrays['pool']}, as in the run that wrote partition.path={self.path}"
+                raise ConfigError("dataset.pool", p.pool, allowed)
+            name = "pooled_client"
+        client, test = arrays[name], arrays.get("pooled_test", np.zeros(n, dtype=bool))
+        if client.dtype.kind not in "iu":
+            why = f"{name} has type {client.dtype}; integers are expected"
+        elif client.shape != (n,):
+            what = "training set" if p.pool is None else "pooled training and test set"
+            why = f"{name} has shape {client.shape}, the {what} {n} samples"
+        elif client.min() < UNUSED or client.max() >= p.clients:
+            at = int(((client < UNUSED) | (client >= p.clients)).argmax())
+            known = f"0 .. {p.clients - 1}, or -1 for none"
+            why = f"sample {at} has the client {client[at]}; {known}, is expected"
+        elif test.dtype != bool or test.shape != (n,):
+            why = f"pooled_test is {test.dtype} of shape {test.shape}; bool ({n},) is expected"
+        else:
+            client = client.astype(np.int64)
+            trained = client[(client != UNUSED) & ~test]
+            empty = np.flatnonzero(np.bincount(trained, minlength=p.clients) == 0)
+            if not empty.size:
+                return client
+            why = f"client {empty[0]} of clients.total={p.clients} has no sample"
+        raise ConfigError("partition.path", self.path, f"does not fit: {why}")
+
+    def tests(self) -> np.ndarray | None:
+        """Which samples of both sets (n,) are for the test; None: the file is of no run with dataset.pool."""
+        return self._arrays().get("pooled_test")
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """The file's `client`, or what a run with dataset.pool wrote. Raises ConfigError and DataError."""
         path = as_given(self.path)
         if not path.is_file():
             raise ConfigError("partition.path", self.path, "no such file; a partition.npz is expected")
         from fedbench.data.files import read_npz  # imports torch
 
-        client, n = read_npz(path, ("client",))["client"], len(p.labels)
-        if client.dtype.kind not in "iu":
-            why = f"client has type {client.dtype}; integers are expected"
-        elif client.shape != (n,):
-            why = f"client has shape {client.shape}, the training set {n} samples"
-        elif client.min() < UNUSED or client.max() >= p.clients:
-            at = int(((client < UNUSED) | (client >= p.clients)).argmax())
-            known = f"0 .. {p.clients - 1}, or -1 for none"
-            why = f"sample {at} has the client {client[at]}; {known}, is expected"
-        else:
-            client = client.astype(np.int64)
-            empty = np.flatnonzero(np.bincount(client[client != UNUSED], minlength=p.clients) == 0)
-            if not empty.size:
-                return client
-            why = f"client {empty[0]} of clients.total={p.clients} has no sample"
-        raise ConfigError("partition.path", self.path, f"does not fit: {why}")
+        arrays = read_npz(path, ("client",), ("pool",))
+        return read_npz(path, ("pool", "pooled_client", "pooled_test")) if "pool" in arrays else arrays
 
 
 PARTITIONS: dict[str, type[PartitionOptions]] = {

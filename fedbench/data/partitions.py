@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from fedbench.data.dataset import Dataset
 from fedbench.data.division import UNUSED, PartitionOptions, Problem
-from fedbench.data.partition_options import PARTITIONS
+from fedbench.data.partition_options import PARTITIONS, File
 from fedbench.errors import ConfigError
 from fedbench.fields import exact, share_of
 from fedbench.rng import Stream, host_generator, make_key
@@ -21,13 +22,14 @@ def partition(
     clients: int,
     seed: int,
     natural: np.ndarray | None = None,
+    pool: float | None = None,
 ) -> np.ndarray:
     """Client (n,) int64 of every training sample, in 0..clients-1. Every client has at least one sample.
     With lognormal_labels, natural and file, a sample that no client gets has UNUSED, -1.
 
     `labels`: (n,) in 0..classes-1, or targets (n, k) if there are no classes. `seed`: the run's, used if
-    partition.seed is null. `natural`: the data set's own assignment, if it has one. Raises ConfigError if the
-    options do not fit the data.
+    partition.seed is null. `natural`: the data set's own assignment, if it has one. `pool`: dataset.pool.
+    Raises ConfigError if the options do not fit the data.
     """
     if clients > len(labels):
         allowed = f"must be at most {len(labels)}, the number of training samples"
@@ -38,7 +40,7 @@ def partition(
         allowed = f"divides by class, and this data set has no classes; use {others}"
         raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
-    return options.draw(Problem(labels, classes, clients, rng, natural))
+    return options.draw(Problem(labels, classes, clients, rng, natural, pool))
 
 
 def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
@@ -52,22 +54,28 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
     """Keep the samples that belong to a client and set `Dataset.client`. Mean and std stay as they are.
 
     If `pool` is given, the data come from `pooled`, and this share of every client's samples becomes the test
-    set. `seed`: the run's, used if partition.seed is null. Raises ConfigError as `partition` does, and for
-    data on disk.
+    set, or those that the file of partition=file names. `seed`: the run's, used if partition.seed is null.
+    Raises ConfigError as `partition` does, and for data on disk.
     """
     if data.on_disk:
         allowed = "must give every sample to a client: samples of a directory of .npy files stay as they are"
         raise ConfigError("partition", options.name, allowed)
-    client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client)
+    client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client, pool)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    train, test = held_out(client, pool or 0.0, rng)
+    tests = options.tests() if isinstance(options, File) else None
+    if tests is None:
+        train, test = held_out(client, pool or 0.0, rng)
+    else:
+        train, test = (np.flatnonzero((client != UNUSED) & chosen) for chosen in (~tests, tests))
     unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
-    changes = {"x_train": data.x_train[train], "y_train": data.y_train[train], "client": client[train]}
-    changes["test_client"] = None
+    changes: dict[str, Any] = {"x_train": data.x_train[train], "y_train": data.y_train[train]}
+    changes |= {"client": client[train], "test_client": None}
     if pool is None:
         note = f"{len(train):,} training samples were used, {unused}"
     else:
         changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test], "test_client": client[test]}
+        is_test = np.isin(np.arange(len(client)), test)
+        changes["pooled"] = {"pool": np.array(pool), "pooled_client": client, "pooled_test": is_test}
         note = (
             f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
             f"training and {len(test):,} test samples, {unused}"

@@ -98,7 +98,8 @@ class Run:
         again = not config.resume and here.has(CONFIG)
         target = here.staging() if again else here
         target.write_config(config.given)
-        target.write_partition(self.problem.division.partition, self.problem.division.assignment)
+        division, pooled = self.problem.division, self.problem.dataset.pooled
+        target.write_partition(division.partition, division.assignment, pooled)
         stored.record_data(target.path, config, self.problem.dataset.files)
         try:
             set_numerics(self.problem, self.placement)

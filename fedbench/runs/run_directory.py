@@ -241,13 +241,16 @@ class RunDirectory:
         inputs.record(self.path, flat(given))
         write_text(self.path / CONFIG, as_yaml(given))
 
-    def write_partition(self, partition: np.ndarray, assignment: np.ndarray) -> None:
+    def write_partition(
+        self, partition: np.ndarray, assignment: np.ndarray, pooled: Mapping[str, np.ndarray]
+    ) -> None:
         """Write partition.npz. `client`: the client of each training sample, in the data set's order; if some
-        are held out for validation, `validation` says for each sample whether it is one of them."""
+        are held out for validation, `validation` says for each sample whether it is one of them. `pooled`:
+        further arrays, of a run with dataset.pool."""
         import numpy as np
 
         held_out = assignment != partition
-        arrays = {"client": partition, **({"validation": held_out} if held_out.any() else {})}
+        arrays = {"client": partition, **({"validation": held_out} if held_out.any() else {}), **pooled}
 
         def write(file: Path) -> None:
             with open(file, "wb") as stream:  # NumPy would add .npz to a name

@@ -178,6 +178,42 @@ def test_the_file_rebuilds_the_partition_and_what_is_held_out(tmp_path: Path) ->
     assert not [name for name in table(tmp_path / "without") if "validation" in name]
 
 
+@pytest.mark.parametrize("words", [[], ["partition=lognormal_labels"]], ids=["dirichlet", "lognormal_labels"])
+def test_the_file_of_a_pooled_run_rebuilds_both_sets_and_fits_no_other_pool(
+    words: list[str], tmp_path: Path
+) -> None:
+    """partition=file with the same pool gives the same training and test samples, also with another seed of
+    the draws. Any other pool is refused."""
+    rest = [word for word in SMALL.split() if not word.startswith(("partition", "dataset"))]
+    one = Run(compose_config([*rest, *(words or ["partition=dirichlet"]), "dataset.pool=0.2"]))
+    one.go(tmp_path / "one")
+    path = tmp_path / "one" / "partition.npz"
+    rest += ["partition=file", f"partition.path={path}", "partition.seed=5"]
+    again = Run(compose_config([*rest, "dataset.pool=0.2"]))
+    again.go(tmp_path / "again")
+    pd.testing.assert_frame_equal(table(tmp_path / "one"), table(tmp_path / "again"), check_exact=True)
+    for part in ("x_train", "x_test"):
+        assert torch.equal(getattr(one.problem.dataset, part), getattr(again.problem.dataset, part))
+    first, second = np.load(path), np.load(tmp_path / "again" / "partition.npz")
+    assert first.files == second.files
+    assert all(np.array_equal(first[name], second[name]) for name in first.files)
+
+    client, test = first["pooled_client"], first["pooled_test"]  # by hand: of digits' 1437 and 360 samples
+    images = torch.cat([digits().x_train, digits().x_test])
+    assert torch.equal(images[torch.from_numpy(test)], one.problem.dataset.x_test)
+    trained = ~test & (client >= 0)
+    assert torch.equal(images[torch.from_numpy(trained)], one.problem.dataset.x_train)
+    assert np.array_equal(client[trained], first["client"])
+
+    for pool in ("null", "0.3"):
+        with pytest.raises(ConfigError) as refused:
+            Run(compose_config([*rest, f"dataset.pool={pool}"])).go(tmp_path / "other")
+        expected = f"dataset.pool={pool}: must be 0.2, as in the run that wrote partition.path={path}"
+        assert str(refused.value) == expected
+    with pytest.raises(ConfigError, match=r"client 8 of clients\.total=9 has no sample$"):
+        Run(compose_config([*rest, "dataset.pool=0.2", "clients.total=9"])).go(tmp_path / "other")
+
+
 def test_target_and_patience_look_at_the_validation(tmp_path: Path) -> None:
     words = ["dataset.validation=0.2", "rounds=25", "algorithm.lr=0.05"]
     go(tmp_path / "all", *words)
