@@ -46,15 +46,17 @@ def in_order(values: Iterable[K]) -> list[K]:
     return sorted(given, key=key)
 
 
-def differing(configs: Iterable[Mapping[str, object]]) -> list[str]:
+def differing(configs: Iterable[Mapping[str, object]], swept: Sequence[str] = ()) -> list[str]:
     """The keys in which these runs are different experiments, chosen options first.
 
     A key of an option (`algorithm.lr`) counts only if runs with the same option (`algorithm`) differ in it:
     FedAvg and SCAFFOLD are expected to have different rates. A key that a run lacks is not a difference.
+    `swept`: keys that a sweep varies, which count even if they only say how a run starts or is measured.
     """
     found: dict[tuple[str, Hashable], set[Hashable]] = {}
     for config in configs:
-        for key, value in settings(config).items():
+        asked = {key: config[key] for key in swept if key in config}
+        for key, value in {**settings(config), **asked}.items():
             group = key.split(".")[0]
             option = plain(config.get(group)) if group in GROUPS and group != key else None
             found.setdefault((key, option), set()).add(plain(value))

@@ -133,9 +133,12 @@ def of_runs(
     places = list(dict.fromkeys(map(place, sources)))
     more = f" and {len(places) - 3} more" if len(places) > 3 else ""
     lost = ", without diverged runs (×)" if any(run.diverged for run in runs) else ""
+    repeated = sum(line.repeated for line in series)
+    again = f"{counted(repeated, 'further run')} with a seed that their line already has: left out."
     said = [
         f"{settings_line(shared)}.".lstrip("."),
         f"{'' if shown == 'no band' else 'Mean over '}{n}{lost}; {shown}.",
+        again if repeated else "",
         *notes,
         *of_data(runs),
     ]

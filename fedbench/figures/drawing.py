@@ -39,6 +39,7 @@ from fedbench.figures.lines import (
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
 from fedbench.figures.results import METRICS, OUTCOMES, Run, dotted, metric, read, select
 from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
+from fedbench.runs.lists import swept_in
 
 MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""
@@ -87,7 +88,8 @@ def draw_runs(
     separate lines; `notes`: sentences for the caption. Raises DataError if there is nothing to draw."""
     x, y = options.x, options.y
     points = curve if x in METRICS else results
-    found = rows_of(runs, listed(options.rows or ""), options.by, along).items()
+    swept = swept_in(map(Path, sources))
+    found = rows_of(runs, listed(options.rows or ""), options.by, along, swept).items()
     rows = {title: [points(one, x, y, options.spread) for one in part] for title, part in found}
     if x in METRICS and "x" in options.log:
         rows = {title: [line.positive() for line in part] for title, part in rows.items()}

@@ -98,19 +98,26 @@ def listed(text: str) -> list[str]:
 
 
 def group(
-    runs: Sequence[Run], by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
+    runs: Sequence[Run],
+    by: Sequence[str] = ("algorithm",),
+    along: Collection[str] = (),
+    swept: Sequence[str] = (),
 ) -> list[Series]:
     """Runs as lines, one per value of the keys `by`, in order of first appearance.
 
     If runs of a line differ in a further choice (other than `along`, the keys on an axis), their mean would
-    mix different experiments. So they are split by that choice too, and the label states its value. Raises
-    ConfigError for a key that no run has.
+    mix different experiments. So they are split by that choice too, and the label states its value. So are
+    runs that differ in a key of `swept`, whatever it says. Raises ConfigError for a key that no run has.
     """
-    return rows_of(runs, (), by, along)[""]
+    return rows_of(runs, (), by, along, swept)[""]
 
 
 def rows_of(
-    runs: Sequence[Run], keys: Sequence[str], by: Sequence[str] = ("algorithm",), along: Collection[str] = ()
+    runs: Sequence[Run],
+    keys: Sequence[str],
+    by: Sequence[str] = ("algorithm",),
+    along: Collection[str] = (),
+    swept: Sequence[str] = (),
 ) -> dict[str, list[Series]]:
     """Title -> lines, for each value of `keys` (no keys: all runs, untitled). A line looks the same under
     every title. Raises ConfigError for a key that no run has."""
@@ -122,7 +129,7 @@ def rows_of(
     for value in in_order(parts):
         part = parts[value]
         title = style.line(keys, part[0].choices)
-        for shown, choices, members in _lines(part, by, along):
+        for shown, choices, members in _lines(part, by, along, swept):
             choices = {**dict(zip(keys, value, strict=True)), **choices}
             found.append((title, style.line_name(shown, members[0].choices), choices, members))
     labels = list(dict.fromkeys(label for _, label, _, _ in found))
@@ -136,14 +143,15 @@ def rows_of(
 
 
 def _lines(
-    runs: Sequence[Run], by: Sequence[str], along: Collection[str]
+    runs: Sequence[Run], by: Sequence[str], along: Collection[str], swept: Sequence[str]
 ) -> list[tuple[list[str], dict[str, object], list[Run]]]:
     """For every line: the keys that its name shows, its choices, its runs."""
     first = split(runs, by, _choices)
     named = [key for rank, key in enumerate(by) if len({values[rank] for values in first}) > 1] or [by[0]]
     found = []
     for values, members in first.items():
-        further = [key for key in differing(map(_choices, members)) if key not in (*by, *along)]
+        different = differing(map(_choices, members), swept)
+        further = [key for key in different if key not in (*by, *along)]
         for more, parts in split(members, further, _choices).items():
             choices = {**dict(zip(by, values, strict=True)), **dict(zip(further, more, strict=True))}
             shown = [key for key in (*named, *further) if key in parts[0].choices]

@@ -25,8 +25,9 @@ from fedbench.figures.style import axis
 from fedbench.files import read_json, write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
+from fedbench.runs.lists import swept_in
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
-from fedbench.sweeps.tables import STATUSES, swept_in
+from fedbench.sweeps.tables import STATUSES
 from fedbench.version import VERSION
 
 SHOWN = 12
@@ -59,7 +60,8 @@ def write(directories: Sequence[Path], out: Path) -> None:
 
 def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, program: str) -> str:
     places = [place for one in directories for place in sweeps_of(one)]
-    keys, found = varied([one.run for one in runs], places) or ["algorithm"], settings(runs)
+    keys = varied([one.run for one in runs], places) or ["algorithm"]
+    found = settings(runs, swept_in(places))
     measured = metric([one.run for one in runs if one.whole])
     result = axis("final_accuracy", measured)
     swept = [key for key in swept_in(places) if key in keys] or keys

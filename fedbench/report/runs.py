@@ -21,10 +21,9 @@ from fedbench.errors import DataError
 from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
-from fedbench.runs.lists import RUNS_CSV, runs_of
+from fedbench.runs.lists import RUNS_CSV, runs_of, swept_in
 from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
 from fedbench.sweeps.records import records
-from fedbench.sweeps.tables import swept_in
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
@@ -137,13 +136,14 @@ def varied(runs: Sequence[Run], directories: Iterable[Path]) -> list[str]:
     return [*dict.fromkeys([*swept, *differing(run.choices for run in runs)])]
 
 
-def settings(runs: Sequence[PageRun]) -> list[Setting]:
+def settings(runs: Sequence[PageRun], swept: Sequence[str] = ()) -> list[Setting]:
     """The settings of all runs that say their algorithm, the best first, incomplete ones last.
 
-    They look as in the figures, or are styled by rank if too many lines would have the same color.
+    Runs that differ in a key of `swept` are of different settings. Settings look as in the figures, or are
+    styled by rank if too many lines would have the same color.
     """
     known = [one.run for one in runs if one.whole and "algorithm" in one.run.choices]
-    found = [Setting(series) for series in group(known)] if known else []
+    found = [Setting(series) for series in group(known, swept=swept)] if known else []
     found.sort(key=lambda one: (not one.complete, -(one.mean or 0.0)))
     colours = Counter(one.series.style.colour for one in found)
     if max(colours.values(), default=0) <= _SAME_COLOUR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedbench.runs.run_directory import find_runs
 
 MANIFEST = "sweep.json"  # in a sweep's directory
 RUNS_CSV, ROUNDS_CSV = "runs.csv", "rounds.csv"  # beside it: a row for each run, and for each of their rows
+_DEPTH = 4  # levels above a run to search for its sweep: `hydra.sweep.subdir` may have several parts
 
 
 def manifest(directory: Path) -> dict[str, Any]:
@@ -39,3 +40,17 @@ def runs_of(
         if not left_out(run.path):
             found.setdefault(Path(os.path.normpath(run.path)), {})
     return found
+
+
+def swept_in(directories: Iterable[Path]) -> list[str]:
+    """The keys, except the seed, that are swept by the sweeps in and below these directories, or above them.
+
+    They are columns of every table, even if all runs shown agree in them: a reader wants to know the values
+    that a search has found.
+    """
+    found: dict[str, None] = {}
+    for directory in directories:
+        below = [file.parent for file in sorted(directory.rglob(MANIFEST))]
+        for place in below or [*directory.parents][:_DEPTH]:
+            found |= dict.fromkeys(manifest(place).get("swept", []))
+    return [key for key in found if key != "seed"]

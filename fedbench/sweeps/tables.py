@@ -13,7 +13,7 @@ from typing import Any
 
 from fedbench.config.grouping import differing, one_per_seed, split
 from fedbench.files import atomically, locked, write_json
-from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of
+from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of, swept_in
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
 from fedbench.runs.run_directory import (
     FAILED,
@@ -31,7 +31,6 @@ IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 LIMIT = 40  # rows of the closing table; runs.csv has all
 _WAIT = 600.0  # seconds for another process to write the tables
-_DEPTH = 4  # levels above a run to search for its sweep: `hydra.sweep.subdir` may have several parts
 
 
 # ---- sweep.json ------------------------------------------------------------------------------------------
@@ -53,20 +52,6 @@ def write_manifest(
     }
     asked = sorted({*before.get("levels", []), *levels})
     write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))
-
-
-def swept_in(directories: Iterable[Path]) -> list[str]:
-    """The keys, except the seed, that are swept by the sweeps in and below these directories, or above them.
-
-    They are columns of every table, even if all runs shown agree in them: a reader wants to know the values
-    that a search has found.
-    """
-    found: dict[str, None] = {}
-    for directory in directories:
-        below = [file.parent for file in sorted(directory.rglob(MANIFEST))]
-        for place in below or [*directory.parents][:_DEPTH]:
-            found |= dict.fromkeys(manifest(place).get("swept", []))
-    return [key for key in found if key != "seed"]
 
 
 # ---- runs.csv and rounds.csv -----------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from run_files import Call, read
 
-from fedbench.sweeps.tables import closing_table, swept_in
+from fedbench.runs.lists import swept_in
+from fedbench.sweeps.tables import closing_table
 
 
 @pytest.fixture

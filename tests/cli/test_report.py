@@ -95,6 +95,15 @@ def test_a_sweep_with_runs_that_failed_diverged_and_have_not_begun(runs, fedbenc
     assert not re.search(r"url\(|@import", Path("s/report.html").read_text().split("</style>")[0])
 
 
+def test_a_key_that_a_sweep_varies_sets_settings_apart(runs, fedbench: Call) -> None:
+    """Even one that only says what is measured."""
+    fedbench("-m", "eval.model=last,mean_of_two", "seed=0,1", "hydra.sweep.dir=s")
+    assert fedbench("report", "s")[0] == 0
+    page = Page(Path("s/report.html"))
+    assert "4 runs (4 completed) of 2 settings; n = 2 seeds" in page.text
+    assert "left out" not in page.text
+
+
 def test_nothing_that_a_run_says_becomes_markup(runs, fedbench: Call) -> None:
     fedbench("-m", "algorithm.lr=0.1,0.2", "seed=0,13", "hydra.sweep.dir=s")
     evil = "</script><script>alert(1)</script>\"'<img src=x onerror=alert(2)>"

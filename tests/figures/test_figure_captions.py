@@ -11,6 +11,7 @@ from make_results import comparison, exact, write_run
 
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
+from fedbench.sweeps.tables import write_manifest
 
 LR = "algorithm.lr"
 
@@ -63,6 +64,28 @@ def test_seeds_are_counted_line_by_line(tmp_path: Path, seeds: Any, words: str) 
             config = {LR: 0.1}
             write_run(tmp_path / f"{name}{seed}", exact([0.1, 0.5]), seed=seed, algorithm=name, config=config)
     assert words in caption(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "values"), [("init_from", [None, "m.pt"]), ("eval.model", ["last", "mean_of_two"])]
+)
+def test_a_key_that_a_sweep_varies_makes_lines_and_runs_left_out_are_said(
+    tmp_path: Path, key: str, values: list[object]
+) -> None:
+    """Of a key that says how a run starts or is measured. Without the sweep's word, a seed counts once."""
+    for rank, value in enumerate(values):
+        for seed in (0, 1):
+            rows = exact([0.1, 0.5 + rank / 4])
+            write_run(tmp_path / f"{rank}{seed}", rows, seed=seed, config={key: value})
+    said = draw([tmp_path], PlotOptions()).said
+    assert [line["n"] for line in said["series"]] == [2]
+    assert " 2 further runs with a seed that their line already has: left out. " in said["text"][0]
+    write_manifest(tmp_path, swept=["seed", key])
+    drawing = draw([tmp_path], PlotOptions())
+    assert [line["choices"][key] for line in drawing.said["series"]] == values
+    assert drawing.points.test_accuracy_mean.tolist() == [0.1, 0.5, 0.1, 0.75]
+    assert set(drawing.points.n) == {2}
+    assert "left out" not in drawing.said["text"][0]
 
 
 def test_data_that_is_not_official_and_runs_that_did_not_complete_are_named(tmp_path: Path) -> None:
