@@ -37,7 +37,8 @@ not reach it counts twice its rounds; a tie goes to the more accurate setting.
 A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
 stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning-lr.png, tune.json, and
 the runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
-DIR/trials show the search.
+DIR/trials show the search. Tunings with other options, such as --keys, have directories of their own; a given
+DIR with winners refuses other options.
 tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values."""
 
 

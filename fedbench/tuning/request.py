@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from omegaconf import OmegaConf, open_dict
 
 from fedbench.config.compose import Composed, Composer, validate
 from fedbench.config.config import Config
+from fedbench.config.identity import digest
 from fedbench.config.overrides import Value
 from fedbench.errors import ConfigError, UsageError, word
+from fedbench.figures.results import TUNING
+from fedbench.files import read_json
 from fedbench.runs.metrics import sign, worst
 from fedbench.sweeps.launch import Sweep
 from fedbench.sweeps.plan import points
@@ -58,6 +61,13 @@ class TuneOptions:
         for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options that differ from their defaults, in values of JSON."""
+        usual = asdict(TuneOptions())
+        chosen = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        return {**chosen, "keys": sorted(set(self.keys))} if self.keys else chosen
 
     def searches(self, key: str) -> bool:
         """Whether the swept values of a key are searched."""
@@ -137,6 +147,7 @@ class TuningPlan:
         """The content of tune.json before the search has ended. Then `tasks` are those that have a winner."""
         return {
             "rule": self.rule,
+            "options": self.options.chosen,
             "metric": self.options.metric,
             "held_out": self.config.dataset.validation,
             "seeds": {"select": list(self.selecting), "measure": list(self.final)},
@@ -207,11 +218,35 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     seeds = dict.fromkeys(seed for grid in grids for seed in grid.get("seed", [config.seed]))
     hydra = [str(item.input_line) for item in parsed if item.is_hydra_override()]
     place = asked.directory
-    if asked.runs is not None:  # the user has named no directory
+    if asked.runs is None:  # the user has named the directory
+        _refuse_another(place, options)
+    else:
         place = Path("outputs/tune") / place.relative_to("outputs/sweeps")
+        place = place.with_name(digest([place.name, options.chosen])) if options.chosen else place
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + [*fixed]
     left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
     return TuningPlan(words, tasks, list(seeds), place, asked.runs, config, options, left_alone)
+
+
+def _refuse_another(place: Path, options: TuneOptions) -> None:
+    """Raise UsageError if `place` holds the winners of a tuning with other options: both tunings' winners
+    would be in its list. An older tune.json does not say its options."""
+    said = read_json(place / TUNING) or {}
+    before, now = said.get("options"), options.chosen
+    if before is None or not said["winners"]:
+        return
+    for name, usual in asdict(TuneOptions()).items():
+        old, new = (_argument(name, chosen.get(name, usual)) for chosen in (before, now))
+        if old != new:
+            raise UsageError(f"tune: {new}: must be {old} in {place}, which holds that tuning's winners")
+
+
+def _argument(name: str, value: Any) -> str:
+    """An option as on the command line."""
+    option = f"--{name.replace('_', '-')}"
+    if value in (None, ()) or value is False:
+        return f"no {option}"
+    return option if value is True else f"{option} {','.join(value) if name == 'keys' else value}"
 
 
 _Keys = Mapping[str, Mapping[str, Value]]

@@ -81,12 +81,20 @@ def test_intervals_are_drawn_from() -> None:
 
 
 def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Path) -> None:
-    """Not from how it is searched: more trials go on where fewer stopped. Or it is given."""
+    """And from the options that are not their defaults, in any order. Or it is given."""
     words = ("algorithm=fedavg,scaffold", f"{LR}=0.1,1")
     one = asked(*words).directory
-    assert one == asked(*words, search="random", trials=3).directory
-    assert one.parts[:2] == ("outputs", "tune")
+    assert one == Path("outputs/tune/algorithm-lr/3dc9eca8030d")
+    assert one == asked(*words, search="grid", seeds=1, keys=()).directory
     assert len({one, asked(*words, "rounds=7").directory, asked(words[0], f"{LR}=0.1,2").directory}) == 3
+    options: list[dict] = [
+        {"search": "random"}, {"trials": 3}, {"seeds": 2}, {"extend": 0}, {"keys": ("lr",)}, {"small": True},
+        {"metric": "perplexity"}, {"config_dir": str(tmp_path)}, {"keys": ("algorithm.lr", "steps")},
+    ]  # fmt: skip
+    metrics = "eval.metrics=[perplexity]"
+    places = {asked(*words, metrics, **how).directory for how in options}
+    assert len({*places, asked(*words, metrics).directory}) == len(options) + 1
+    assert asked(*words, metrics, keys=["steps", "algorithm.lr"]).directory in places
     assert asked(*words, f"hydra.sweep.dir={tmp_path}").directory == tmp_path
 
 

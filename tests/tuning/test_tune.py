@@ -129,6 +129,32 @@ def test_the_same_command_computes_nothing_again(
     assert "fedavg: grid search, 3 trials over algorithm.lr 1e-09, 0.1, 1" in out
 
 
+def test_tunings_with_other_options_do_not_share_a_directory(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default each has its own, with its winner alone. A given one with winners refuses another tuning."""
+    monkeypatch.chdir(tmp_path)
+    words = [word for word in WORDS if not word.startswith("algorithm")]
+    for key in ("lr", "server_lr"):
+        assert main(["tune", *words, "algorithm=fedavg", "--keys", key, "--extend", "0"]) == 0
+    places = sorted(Path("outputs/tune/seed").iterdir())
+    assert len(places) == 2
+    for place in places:
+        (row,) = pd.read_csv(place / "results.csv").to_dict("records")
+        won = pd.read_csv(place / "final" / "runs.csv")
+        assert (list(won.seed), row["final_accuracy"]) == ([1, 2], pytest.approx(won.final_accuracy.mean()))
+    before = (done / "results.csv").read_bytes()
+    capsys.readouterr()
+    for more, said in (
+        (["--extend", "0"], "--extend 0: must be --extend 1 in"),
+        (["--extend", "1", "--keys", "lr,steps"], "--keys lr,steps: must be no --keys in"),
+        (["--extend", "1", "--small", "--dry-run"], "--small: must be no --small in"),
+    ):
+        assert tune(done, *more) == 2
+        assert said in capsys.readouterr().err
+    assert (done / "results.csv").read_bytes() == before
+
+
 def test_the_fewest_rounds_to_a_target_win(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checked against the runs themselves, of 9 rounds: what never gets there counts 18. Trials keep their
     checkpoints if the user says so."""
