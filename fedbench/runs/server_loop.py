@@ -96,6 +96,10 @@ class ServerLoop:
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         received = Record({**survey, **uploads})
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
+        shape, expected = new.get("theta", self.theta).shape, self.theta.shape
+        if shape != expected:
+            returned = f"server_step returned theta of shape {tuple(shape)}, {tuple(expected)} is expected"
+            raise RunError(f"algorithm={algorithm.name}: {returned}")
         self.server = {**self.server, **new}
         if statistics and not algorithm.keeps_buffers:
             self.statistics = algorithm.server_statistics(self.statistics, statistics, counts, Record(h))

@@ -101,6 +101,12 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     assert code == 1
     branch = "mine.py, line 8: a branch depends on the value of a tensor: use torch.where, or engine=loop"
     assert branch in err
+    wrong = own_method("signed").replace("server.theta + h.server_lr * mean.delta", "mean.delta[:3]")
+    Path("mine.py").write_text(wrong)
+    imports.executed.clear()
+    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
+    line = "algorithm=signed: server_step returned theta of shape (3,), (650,) is expected"
+    assert (code, err) == (1, f"fedbench: {line}\n")
     Path("mine.py").write_text("x = 1\nx / 0\n")
     imports.executed.clear()
     code, _, err = fedbench(*SMALL, "imports=[mine.py]")
