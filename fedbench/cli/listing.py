@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.config.explain import HYDRA_ERRORS
 from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, options
 from fedbench.config.overrides import parse
@@ -129,10 +131,8 @@ def show(argv: Sequence[str]) -> int:
     )
     args = parser.parse_args(argv)
     name = args.method
-    for item in parse([args.imports] if args.imports else []):
-        if item.key_or_group != "imports" or not isinstance(modules := item.value(), list):
-            raise UsageError(f"show: {args.imports}: must be imports=[FILE.py]")
-        execute("imports", modules)
+    if args.imports is not None:
+        execute("imports", _modules(args.imports))
     if args.imports is None and name not in (names := options("algorithm")):  # before torch is imported
         raise unknown_option("algorithm", name, names, OWN_CODE)
     from fedbench.algorithms import get  # torch and all methods
@@ -140,3 +140,12 @@ def show(argv: Sequence[str]) -> int:
 
     print(page(get(name)))
     return 0
+
+
+def _modules(word: str) -> list[str]:
+    """The modules that the word imports=[FILE.py] names. Raises UsageError for any other word."""
+    with contextlib.suppress(*HYDRA_ERRORS):
+        (item,) = parse([word])
+        if item.key_or_group == "imports" and isinstance(modules := item.value(), list):
+            return modules
+    raise UsageError(f"show: {word}: must be imports=[FILE.py]")

@@ -33,3 +33,9 @@ def test_every_method_has_a_page(fedbench: Call) -> None:
         code, out, _ = fedbench("show", name)
         assert (code, out.partition("\n")[0]) == (0, f"{name}: {get(name).paper}")
         assert all(line == line.rstrip() for line in out.splitlines()), name
+
+
+@pytest.mark.parametrize("word", ["scaffold", "rounds=3", "imports=mine.py", "imports=[", "~imports", ""])
+def test_a_second_word_names_your_own_code(fedbench: Call, word: str) -> None:
+    """Any other word is refused in one line, as wrong input is."""
+    assert fedbench.refused("show", "fedavg", word) == f"fedbench: show: {word}: must be imports=[FILE.py]\n"
