@@ -90,10 +90,7 @@ def _shown(tuned: Tuned) -> int:
     """Print the results and the files. Raises RunError if runs failed."""
     if len(tuned.results):
         print(f"\n{tuned.results.dropna(axis='columns', how='all').to_string(index=False)}\n")
-    for line in [
-        *tuned.notes,
-        *(f"{edge}; a wider grid or --extend may find better" for edge in tuned.edges),
-    ]:
+    for line in tuned.notes:
         print(line)
     pictures = sorted(tuned.directory.glob("tuning-*.png"))
     for file in [tuned.directory / "trials.csv", tuned.directory / "results.csv", *pictures]:

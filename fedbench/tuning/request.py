@@ -17,7 +17,7 @@ from fedbench.config.config import Config
 from fedbench.config.identity import digest
 from fedbench.config.overrides import Value
 from fedbench.errors import ConfigError, UsageError, word
-from fedbench.figures.results import TUNING
+from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
 from fedbench.runs.metrics import sign, worst
 from fedbench.sweeps.launch import Sweep
@@ -64,10 +64,10 @@ class TuneOptions:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The options that differ from their defaults, in values of JSON."""
+        """The options that differ from their defaults; `keys` in alphabetical order."""
         usual = asdict(TuneOptions())
-        chosen = {name: value for name, value in asdict(self).items() if value != usual[name]}
-        return {**chosen, "keys": sorted(set(self.keys))} if self.keys else chosen
+        own = {**asdict(self), "keys": tuple(sorted(set(self.keys)))}
+        return {name: value for name, value in own.items() if value != usual[name]}
 
     def searches(self, key: str) -> bool:
         """Whether the swept values of a key are searched."""
@@ -233,7 +233,7 @@ def _refuse_another(place: Path, options: TuneOptions) -> None:
     would be in its list. An older tune.json does not say its options."""
     said = read_json(place / TUNING) or {}
     before, now = said.get("options"), options.chosen
-    if before is None or not said["winners"]:
+    if before is None or not (place / FINAL).is_dir():
         return
     for name, usual in asdict(TuneOptions()).items():
         old, new = (_argument(name, chosen.get(name, usual)) for chosen in (before, now))

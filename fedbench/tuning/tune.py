@@ -14,7 +14,7 @@ from fedbench.files import write_json, write_text
 from fedbench.sweeps.plan import preview
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import TuneOptions, read
-from fedbench.tuning.search import search, single
+from fedbench.tuning.search import Range, Task, search, single
 from fedbench.tuning.selection import Selection, result_row, trials_table
 
 
@@ -27,15 +27,6 @@ class Tuned:
     failures: Sequence[str]
     results: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Sequence[str] = ()
-
-    @property
-    def edges(self) -> list[str]:
-        """The winners that still lie at an edge of the values tried, in words."""
-        return [
-            f"{row['algorithm']}: {edge.replace(':', ' is at the ')} end of what was tried"
-            for row in self.results.to_dict("records")
-            for edge in str(row.get("edge", "")).split()
-        ]
 
 
 def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
@@ -103,7 +94,18 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     rule = f"Winner: {plan.rule}. Winners {plan.of_winners}."
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
-    return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), [f"winners {plan.of_winners}"])
+    notes = [f"winners {plan.of_winners}", *(line for task, won in chosen for line in _edges(task, won))]
+    return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), notes)
+
+
+def _edges(task: Task, found: Selection) -> Iterator[str]:
+    """For every key in which the winner still lies at an edge of the values tried: a line with what may help.
+    More extensions do not for an interval, nor beyond the values of a key that is no step size."""
+    ahead = task.next(found, extends=True)
+    for key, side in found.edges.items():
+        wider = "a wider interval" if isinstance(task.space[key], Range) else "a wider grid"
+        wider += " or --extend" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
+        yield f"{task.algorithm}: {key} is at the {side} end of what was tried; {wider} may find better"
 
 
 def write_table(file: Path, table: pd.DataFrame) -> None:

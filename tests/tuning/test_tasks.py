@@ -85,7 +85,7 @@ def test_the_place_follows_from_the_configuration_and_what_is_swept(tmp_path: Pa
     words = ("algorithm=fedavg,scaffold", f"{LR}=0.1,1")
     one = asked(*words).directory
     assert one == Path("outputs/tune/algorithm-lr/3dc9eca8030d")
-    assert one == asked(*words, search="grid", seeds=1, keys=()).directory
+    assert one == asked(*words, search="grid", seeds=1, keys=[]).directory
     assert len({one, asked(*words, "rounds=7").directory, asked(words[0], f"{LR}=0.1,2").directory}) == 3
     options: list[dict] = [
         {"search": "random"}, {"trials": 3}, {"seeds": 2}, {"extend": 0}, {"keys": ("lr",)}, {"small": True},

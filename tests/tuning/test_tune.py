@@ -114,6 +114,32 @@ def test_a_search_goes_on_past_an_edge_and_flags_one_that_remains(done: Path) ->
         assert bool(re.fullmatch(r"algorithm.lr:(low|high)", str(row["edge"]))) == at_end
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["algorithm.lr=1e-9,1e-8"],
+            "algorithm.lr is at the EDGE end of what was tried; a wider grid or --extend",
+        ),
+        (
+            ["algorithm.lr=interval(0.001,0.002)", "--search", "random", "--trials", "2"],
+            "algorithm.lr is at the EDGE end of what was tried; a wider interval",
+        ),
+        (
+            ["algorithm=fedavgm", "algorithm.lr=0.1", "algorithm.momentum=0.1,0.2"],
+            "algorithm.momentum is at the EDGE end of what was tried; a wider grid",
+        ),
+    ],
+)
+def test_what_may_find_better_is_what_the_search_can_do(
+    words: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An interval is not extended, nor are the values of a key that is no step size."""
+    assert tune(tmp_path, "seed=0", "algorithm=fedavg", "--extend", "0", *words) == 0
+    out = re.sub("the (low|high) end", "the EDGE end", capsys.readouterr().out)
+    assert f"{line} may find better\n" in out
+
+
 def test_the_same_command_computes_nothing_again(
     done: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
