@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.identity import MARK, recorded
 from fedbench.config.options import with_defaults
 from fedbench.errors import DataError, word
 from fedbench.runs.lists import runs_of
@@ -118,7 +119,10 @@ class RunRecord:
         return self.summary.get("status") in UNFINISHED or not self.files.has(METRICS)
 
     def value(self, key: str) -> Any:
-        """The value of a key of the configuration; for a key outside it (`experiment`), what is planned."""
+        """The value of a key of the configuration; for a key outside it (`experiment`), what is planned. Of a
+        file or code that it read (`imports mine.py (content)`), the first digits of its hash."""
+        if key.endswith(MARK):
+            return recorded(self.directory).get(key, "")[:12] or None
         return self.config[key] if key in self.config else self.choices.get(key)
 
     def identity(self, keys: Iterable[str], directory: Path) -> dict[str, str]:

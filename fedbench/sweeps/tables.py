@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.grouping import differing, one_per_seed, split
+from fedbench.config.grouping import differing, split
+from fedbench.config.identity import difference, identity_in
 from fedbench.files import atomically, locked, write_json
 from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of, swept_in
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
@@ -63,7 +64,9 @@ def collect(directory: Path) -> tuple[Path, Path]:
     runs.csv has a row for every run; if the run has not ended (running, stopped, missing), the row has what
     is known so far. rounds.csv has the measurements of all runs that have ended. Columns: the swept keys, and
     every other key in which runs of the directory are different experiments. A run that has finished there
-    twice has one row. Safe while other jobs run elsewhere.
+    twice has one row. Where finished runs agree in all these keys and are not the same run, what their
+    identities differ in is a column too, such as `eval.final_k` or the hash of a changed file of `imports`.
+    Safe while other jobs run elsewhere.
     """
     busy = f"{directory}: its tables are being written by another process"
     with locked(directory / ".collect.lock", _WAIT, busy):
@@ -75,7 +78,8 @@ def collect(directory: Path) -> tuple[Path, Path]:
         ]
         swept = said.get("swept") or swept_in([directory])
         keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
-        runs = _without_repeats(runs, keys)
+        runs, further = _without_repeats(runs, keys)
+        keys += further
         levels = sorted({*LEVELS, *said.get("levels", [])})
         metrics = dict.fromkeys(name for run in runs for name in run.columns)
         outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
@@ -93,12 +97,24 @@ def collect(directory: Path) -> tuple[Path, Path]:
     return directory / RUNS_CSV, directory / ROUNDS_CSV
 
 
-def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:
-    """Remove the repeats among finished runs; runs with any other status keep their rows."""
-    done = [run for run in runs if run.summary.get("status") in FINISHED]
-    first = one_per_seed(done, lambda run: {key: run.value(key) for key in keys}, lambda _: True, keys)
-    repeats = set(map(id, done)) - set(map(id, first))
-    return [run for run in runs if id(run) not in repeats]
+def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> tuple[list[RunRecord], list[str]]:
+    """Remove the repeats among finished runs; runs with any other status keep their rows. Returns the runs,
+    and the further keys of identities that tell apart finished runs which agree in `keys`."""
+    known = [run for run in runs if run.summary.get("status") in FINISHED and run.value("seed") is not None]
+    repeats: set[int] = set()
+    further: dict[str, None] = {}
+    for alike in split(known, keys, lambda run: {key: run.value(key) for key in keys}).values():
+        if len(alike) == 1:
+            continue
+        found: list[dict[str, Any]] = []
+        for run in alike:
+            own = identity_in(run.directory, run.config)
+            if own in found:
+                repeats.add(id(run))
+                continue
+            found.append(own)
+            further |= dict.fromkeys(key for key, _, _ in difference(found[0], own))
+    return [run for run in runs if id(run) not in repeats], [*further]
 
 
 def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 from pathlib import Path
@@ -46,6 +47,33 @@ def test_a_seed_counts_once_in_every_table(tuned, fedbench: Call, tmp_path: Path
     lines = [line.split() for line in closing_table(Path("T/runs.csv")).splitlines()]
     assert sorted(line[-1] for line in lines[1:]) == ["1", "1", "3", "3"]
     assert next(line for line in lines if line[:2] == ["fedavg", "0.2"])[2:5] == expected
+
+
+def test_runs_of_changed_code_or_evaluation_are_told_apart(
+    runs, fedbench: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One directory has the same seeds with two contents of a module, and with another `eval.final_k`: all
+    are rows, with a column that says so. A repeat elsewhere is none."""
+    words = ("-m", "imports=[code_of_repeats.py]", "seed=0,1", "hydra.sweep.dir=s")
+    hashes = []
+    for text in ("# one", "# two"):
+        monkeypatch.setattr("fedbench.config.imports.executed", {})
+        Path("code_of_repeats.py").write_text(text)
+        hashes.append(hashlib.sha256(text.encode()).hexdigest()[:12])
+        out = fedbench.done(*words)
+    column = "imports code_of_repeats.py (content)"
+    rows = read(Path("s/runs.csv"))
+    assert [row[column] for row in rows] == [hashes[0]] * 2 + [hashes[1]] * 2
+    assert "eval.final_k" not in rows[0]
+    assert len({row["dir"] for row in read(Path("s/rounds.csv"))}) == 4
+    lines = out[out.index(column) :].splitlines()
+    assert sorted(line.split()[0] for line in lines[1:3]) == sorted(hashes)
+    assert {line.split()[-1] for line in lines[1:3]} == {"2"}
+    fedbench.done(*words, "eval.final_k=3")
+    fedbench.done(*words, "eval.final_k=3", "hydra.sweep.dir=t")
+    assert fedbench("collect", ".")[0] == 0
+    for file in (Path("s/runs.csv"), Path("runs.csv")):
+        assert [row["eval.final_k"] for row in read(file)] == ["1"] * 4 + ["3"] * 2
 
 
 def test_of_several_attempts_the_completed_one_counts(runs, fedbench: Call) -> None:
