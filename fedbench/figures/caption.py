@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench.config.grouping import plain
 from fedbench.figures import style
-from fedbench.figures.lines import PlotOptions, Series, band
+from fedbench.figures.lines import Line, PlotOptions, Series, band
 from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
 
@@ -18,6 +18,7 @@ STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
 """The same for methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
+_STOPS = {"target": "at the target", "patience": "without further improvement"}  # key -> how a run ends by it
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
            "local.batch_size", "local.batch_share")  # fmt: skip
 
@@ -77,6 +78,24 @@ def seeds_line(series: Sequence[Series]) -> str:
         return f"n = {counts[0]} to {counts[-1]} seeds"
     listed = f" ({', '.join(sets[0])})" if all(seeds == sets[0] for seeds in sets) and counts[0] <= 8 else ""
     return f"n = {counted(counts[0], 'seed')}{listed}"
+
+
+def fewer_line(lines: Sequence[Line], x: str) -> str:
+    """A sentence if runs of these curves are shorter than others of their line, so that a mean is over fewer
+    seeds there: `n falls after round 6 and is 1 at the end`. `x`: the column on the x axis. Else empty."""
+    falling = [line for line in lines if line.points.n.nunique() > 1]
+    if not falling:
+        return ""
+    first = min(line.points.x[line.points.n == line.points.n.max()].max() for line in falling)
+    least = min(line.points.n.min() for line in falling)
+    many = len(falling) > 1
+    of = "" if len(lines) == 1 else f" of {len(falling)} lines" if many else f" of {falling[0].series.label}"
+    runs = [run for line in falling for run in line.series.runs if not run.diverged]
+    ends = [how for key, how in _STOPS.items() if any(run.choices.get(key) is not None for run in runs)]
+    known = ends and all(run.status == "completed" for run in runs)
+    why = f", as runs stop {' or '.join(ends)}" if known else ""
+    at, end = (" at the earliest", "the lowest") if many else ("", "the end")
+    return f"n{of} falls after {x.replace('_', ' ')} {first:g}{at} and is {least} at {end}{why}."
 
 
 def counted(number: int, noun: str) -> str:

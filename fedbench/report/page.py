@@ -20,8 +20,9 @@ import pandas as pd
 
 from fedbench.errors import DataError, UsageError, word
 from fedbench.figures import caption
+from fedbench.figures.lines import curve
 from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
-from fedbench.figures.style import axis
+from fedbench.figures.style import AUTO, axis
 from fedbench.files import read_json, write_text
 from fedbench.report import plots
 from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
@@ -147,8 +148,9 @@ def _note(found: Sequence[Setting]) -> str:
     """The note that explains the curves."""
     if not found:
         return "No run names its algorithm, so there are no settings to draw."
-    text = f"Mean over seeds; {caption.band_line([one.series for one in found], 'auto')}. "
-    text += "Dotted up to ×: a run that diverged, in no mean."
+    text = f"Mean over seeds; {caption.band_line([one.series for one in found], AUTO)}. "
+    fewer = caption.fewer_line([curve(one.series, "round", "test_accuracy", AUTO) for one in found], "round")
+    text += f"{fewer} Dotted up to ×: a run that diverged, in no mean.".lstrip()
     if len(found) > SHOWN:
         text += f" At first the best {SHOWN} of {len(found)} settings are shown."
     return text

@@ -88,6 +88,34 @@ def test_a_key_that_a_sweep_varies_makes_lines_and_runs_left_out_are_said(
     assert "left out" not in drawing.said["text"][0]
 
 
+@pytest.mark.parametrize(
+    ("ends", "choices", "status", "words"),
+    [
+        (((1, 2, 3),), {"target": 0.5}, "completed",
+         "n falls after round 5 and is 1 at the end, as runs stop at the target."),
+        (((2, 2), (2, 3)), {"target": 0.5, "patience": 4}, "completed",
+         "n of SCAFFOLD falls after round 10 and is 1 at the end, as runs stop at the target or without"
+         " further improvement."),
+        (((2, 2, 3), (3, 4, 5)), {}, "starved",
+         "n of 2 lines falls after round 10 at the earliest and is 1 at the lowest. Of 6 runs: 6 starved."),
+        (((3, 3), (2, 2)), {"target": 0.5}, "completed", ""),
+    ],
+)  # fmt: skip
+def test_a_mean_over_fewer_seeds_is_told(
+    tmp_path: Path, ends: Any, choices: Any, status: str, words: str
+) -> None:
+    """Where the number of runs first falls, to how many, and why, if all of them ended as they were asked to.
+    `ends`: the last evaluation of every seed of every line; evaluations are five rounds apart."""
+    for name, lasts in zip(("fedavg", "scaffold"), ends, strict=False):
+        for seed, last in enumerate(lasts):
+            more = {"algorithm": name, "status": status, "config": choices}
+            write_run(tmp_path / f"{name}{seed}", exact([0.1] * (last + 1)), seed=seed, **more)
+    text = caption(tmp_path)
+    assert words in text
+    assert ("falls" in text) == bool(words)
+    assert "falls" not in caption(tmp_path, x="rounds", y="best_accuracy")
+
+
 def test_data_that_is_not_official_and_runs_that_did_not_complete_are_named(tmp_path: Path) -> None:
     """One note, or the first two of several; the data have all."""
     place = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])
