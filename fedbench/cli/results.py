@@ -44,8 +44,9 @@ def best(argv: Sequence[str]) -> int:
         "by its mean over seeds. The accuracy on held-out samples selects a method's setting where all\n"
         "runs have it, else the one on the test set; methods are ranked by the test accuracy. The lines\n"
         "below the table say so. Runs that agree in all but the seed are one setting; one with a run that\n"
-        "failed, diverged or has not ended is left out. A seed that was run twice counts once. Of a tuning\n"
-        "(fedbench tune) the winners are shown; its trials are in DIR/trials.",
+        "failed, diverged or has not ended is left out; starved runs count, and a line says how many there\n"
+        "are. A seed that was run twice counts once. Of a tuning (fedbench tune) the winners are shown; its\n"
+        "trials are in DIR/trials.",
     )
     add = parser.add_argument
     add("directories", nargs="+", metavar="DIR", help="of runs, sweeps or tunings")

@@ -31,6 +31,8 @@ TEST, HELD_OUT = "final_accuracy", "final_validation_accuracy"
 _OF_METHODS = ("algorithm", "optimizer", "lr_schedule", "server_lr_schedule", "local")
 """The groups whose keys are a method's; every other key in which runs differ sets tasks apart."""
 _VALIDATION = "dataset.validation"
+_RANKED = ("completed", "starved")
+"""Statuses of runs with a final result. That a schedule leaves too few clients is a part of the task."""
 _Key = tuple[Hashable, ...]
 
 
@@ -111,7 +113,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
 
     `metric`: what selects and ranks settings. By default the accuracy on held-out samples selects, where all
     runs have them, and the test accuracy ranks. A setting of which a run failed, diverged or has not ended is
-    left out. A seed that was run twice counts once. Raises DataError, ConfigError.
+    left out. Starved runs are ranked. A seed that was run twice counts once. Raises DataError, ConfigError.
     """
     runs, where = read(directories), ", ".join(directories)
     by = [dotted("--by", name, runs, "must be a key of these runs, such as algorithm or lr") for name in by]
@@ -126,12 +128,12 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     rows = outcomes(runs)
     groups = split(rows, every, lambda row: row)
-    ended = {at: part for at, part in groups.items() if all(row["status"] == "completed" for row in part)}
+    ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
     first = len(task_keys)
     lines = Counter(setting[: first + len(by)] for setting in ended)
     rivals = [part for setting, part in ended.items() if lines[setting[: first + len(by)]] > 1]
     chosen, ranked = (metric, metric) if metric else (_selecting(rivals), TEST)
-    if all(number(row.get(ranked)) is None for row in rows if row["status"] == "completed"):
+    if all(number(row.get(ranked)) is None for row in rows if row["status"] in _RANKED):
         raise DataError(f"{where}: no run has a {ranked} ({_asked_by(ranked)})")
     whole = {
         setting: [{name: float(row[name]) for name in (chosen, ranked)} for row in part]
@@ -155,7 +157,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
         for task in in_order(tasks)
     }
     notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
-    notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs)]
+    status = [row["status"] for setting in whole for row in groups[setting]]
+    notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs), *_starved(status)]
     return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)
 
 
@@ -202,6 +205,14 @@ def _left_out(ended_badly: int, lacking: int, metric: str) -> list[str]:
         f"no {metric} ({_asked_by(metric)})": lacking,
     }
     return [f"{counted(n, 'setting')} left out: {why}" for why, n in reasons.items() if n]
+
+
+def _starved(status: Sequence[str]) -> list[str]:
+    """A sentence if runs that were ranked had too few clients for all their rounds."""
+    text = (
+        f"{status.count('starved')} of {counted(len(status), 'run')} starved: too few clients were left, so"
+    )
+    return [f"{text} they have fewer rounds than asked for"] if "starved" in status else []
 
 
 def _held_out(runs: Sequence[Run]) -> list[str]:

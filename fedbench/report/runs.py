@@ -22,7 +22,7 @@ from fedbench.figures.lines import Series, group
 from fedbench.figures.results import Run, number, read
 from fedbench.figures.style import of_rank
 from fedbench.runs.lists import RUNS_CSV, runs_of, swept_in
-from fedbench.runs.run_directory import FAILED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
+from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
 from fedbench.sweeps.records import records
 
 COMPLETED = "completed"
@@ -65,9 +65,9 @@ class Setting:
 
     @property
     def complete(self) -> bool:
-        """Whether all its runs have completed, with a result: only then is it compared with others."""
+        """Whether all its runs have ended with a result (starved ones have one): only then is it compared."""
         runs = self.series.runs
-        return all(run.status == COMPLETED for run in runs) and len(self.values) == len(runs)
+        return all(run.status in FINISHED for run in runs) and len(self.values) == len(runs)
 
     @property
     def mean(self) -> float | None:

@@ -86,6 +86,24 @@ def test_tasks_are_kept_apart(fedbench: Call) -> None:
     assert [line for line in out.splitlines() if line.startswith("d/")] == ["d/3", "d/0", "d/4"]
 
 
+def test_starved_runs_are_ranked_and_told(fedbench: Call) -> None:
+    """By `best` and `report`: they have a final accuracy. A diverged run still leaves its setting out."""
+    write("d/a", 0.7, status="starved")
+    write("d/b", 0.8, 1, status="starved")
+    write("d/c", 0.6, algorithm="scaffold")
+    write("d/d", None, algorithm="fedexp", status="diverged", best_accuracy=0.9)
+    for words in ((), ("--metric", "best_accuracy")):
+        out = fedbench.done("best", "d", *words)
+        assert [row[0] for row in rows(out)[1:]] == ["fedavg", "scaffold"]
+        assert rows(out)[1][1:] == ["0.7500", "+-", "0.0707", "2"]
+        assert "(2 of 3 runs starved: too few clients were left, so they have fewer rounds than asked" in out
+    pytest.importorskip("plotly", reason="plotly is not installed (the extra `report` has it)")
+    write("d/e", 0.9, algorithm="fedadam", status="failed")
+    fedbench.done("report", "d")
+    table = Path("d/report.html").read_text().partition('id="settings"')[2]
+    assert table.index("0.7500") < table.index("0.9000")
+
+
 def test_a_setting_without_the_metric_is_said_to_lack_it(fedbench: Call) -> None:
     write("d/a", 0.6, algorithm__lr=0.1, final_test_macro_f1=0.5)
     write("d/b", 0.8, algorithm__lr=0.2)
