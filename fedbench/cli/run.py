@@ -19,12 +19,12 @@ from hydra.core.object_type import ObjectType
 from omegaconf import Container, DictConfig, OmegaConf
 
 from fedbench import process_group
-from fedbench.config.compose import Composer, config_directories
+from fedbench.config.compose import Composed, Composer, config_directories
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
 from fedbench.config.options import option_file, read_config
 from fedbench.config.overrides import Grid, written
-from fedbench.errors import RunError, UsageError, nearest, word
+from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
 from fedbench.fields import rules
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.sweeps.launch import Sweep, failures
@@ -101,6 +101,7 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     sweeps = multirun or composed.sweeps
     if not sweeps:
         composed.one_run()
+    _check_places(composed, sweeps)
     if dry:
         if sweeps:
             planned = Sweep(composer, composed).plan()
@@ -119,6 +120,17 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     else:
         run(composer, composed)
     return None
+
+
+def _check_places(composed: Composed, sweeps: bool) -> None:
+    """Refuse words that say where a single run lies in a sweep, and the reverse. Raises ConfigError."""
+    unused, allowed = "hydra.sweep.", "is a sweep's, and this is a single run: hydra.run.dir=DIR"
+    if sweeps:
+        unused, allowed = "hydra.run.", "is a single run's, and this is a sweep: hydra.sweep.dir=DIR"
+    for item in composed.parsed:
+        if item.key_or_group.startswith(unused):
+            value = str(item.input_line).partition("=")[2]
+            raise ConfigError(item.key_or_group, value, f"{allowed} says where it lies")
 
 
 # ---- flags that show something ---------------------------------------------------------------------------
