@@ -23,7 +23,7 @@ from fedbench import fields, process_group
 from fedbench.config.checks import parsed_words
 from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_name
+from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_hash, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
 from fedbench.errors import ConfigError, UsageError, UserError
@@ -93,6 +93,7 @@ class Sweep:
         checks that need torch and the data. The words override `params`; they pick among the grids of a file,
         or override them. Raises a UserError that names the run if any has invalid input."""
         runs: dict[str, PlannedRun] = {}
+        there = {path.name.rpartition("-")[2]: path.name for path in sorted(self.directory.glob("*-*"))}
         places: set[str] = set()
         with self.composer.one_line(self.words):
             wanted = self.wanted()
@@ -103,7 +104,7 @@ class Sweep:
                 with naming_the_run(choices, len(wanted.points)):
                     overrides, cfg = of_point(point, wanted, self._job)
                     config = validate(cfg, wanted.searchpath)
-                name = self._name(config, {key: written(value) for key, value in choices.items()})
+                name = self._name(config, {key: written(value) for key, value in choices.items()}, there)
                 if name in runs:
                     log.info("twice the same run, done once: %s", " ".join(overrides))
                     continue
@@ -160,11 +161,15 @@ class Sweep:
             raise ConfigError(key, value, f"{allowed}; give each a sweep")
         return cfg
 
-    def _name(self, config: Config, axes: Mapping[str, str]) -> str:
-        """The directory of a run, relative to the sweep's."""
-        if self.runs is None:
-            return job_name(config, axes)
-        return os.path.relpath(self.runs / run_name(config), self.directory)
+    def _name(self, config: Config, axes: Mapping[str, str], there: Mapping[str, str]) -> str:
+        """The directory of a run, relative to the sweep's. `there`: by the hash that they end in, directories
+        that the sweep's has already. The run lies in one of them if it was asked for by other swept keys."""
+        if self.runs is not None:
+            return os.path.relpath(self.runs / run_name(config), self.directory)
+        name = job_name(config, axes)
+        if any(map(_no_part_of_a_run, axes)) or (self.directory / name).exists():
+            return name
+        return there.get(run_hash(config), name)
 
     # ---- launching it --------------------------------------------------------------------------------
 
@@ -236,10 +241,14 @@ def failures(runs: Sequence[RunRecord], directory: Path) -> str | None:
     return f"{count}: {errors[0]} (see {directory / RUNS_CSV})" if errors else None
 
 
+def _no_part_of_a_run(key: str) -> bool:
+    return key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS
+
+
 def _refuse_equal(grids: Sequence[Grid]) -> None:
     """Raise ConfigError for several values of a key that is no part of a run's identity."""
     for key, values in (item for grid in grids for item in grid.items()):
-        if len(values) > 1 and (key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS):
+        if len(values) > 1 and _no_part_of_a_run(key):
             allowed = "runs that differ in it alone are the same run; hydra.sweep.dir=DIR computes each"
             raise ConfigError(key, ",".join(map(written, values)), allowed)
 

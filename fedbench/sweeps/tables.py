@@ -47,9 +47,11 @@ def write_manifest(
     and the accuracy `levels`, besides the usual ones, to which the tables count rounds. A directory that is
     used by several sweeps keeps what all of them have written."""
     before = manifest(directory)
+    known = jobs_of(before)
+    now = {name: {**known.get(name, {}), **choices} for name, choices in (jobs or {}).items()}
     content = {
         "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
-        "jobs": {**jobs_of(before), **(jobs or {})},
+        "jobs": {**known, **now},
     }
     asked = sorted({*before.get("levels", []), *levels})
     write_json(directory / MANIFEST, content | ({"levels": asked} if asked else {}))

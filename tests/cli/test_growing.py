@@ -42,6 +42,29 @@ def test_a_sweep_that_grows_computes_what_is_missing(runs: Any, fedbench: Call) 
     assert [len(read(place / "runs.csv")) for place in lists()] == [2, 3, 6, 4]
 
 
+def test_a_sweep_in_a_directory_of_its_own_grows_by_keys(runs: Any, fedbench: Call) -> None:
+    """A run that is there has a name that says the keys swept at that time. It is not computed again, and
+    keeps its values of these keys. Keys that are no part of a run make one for each value."""
+    Path("mine/experiment").mkdir(parents=True)
+    Path("mine/experiment/near.yaml").write_text("# @package _global_\nalgorithm:\n  lr: 0.05\n")
+    words = ("-m", "--config-dir", "mine", "hydra.sweep.dir=s")
+    assert fedbench(*words, "experiment=near", "algorithm=fedavg,scaffold")[0] == 0
+    assert fedbench(*words, "experiment=choice(near)", "algorithm=fedavg,scaffold", "seed=0,1")[0] == 0
+    assert computed(runs) == [
+        ("fedavg", 0.05, 0), ("scaffold", 0.05, 0), ("fedavg", 0.05, 1), ("scaffold", 0.05, 1),
+    ]  # fmt: skip
+    assert fedbench(*words, "algorithm.lr=0.05", "seed=0,1,2")[0] == 0
+    assert computed(runs) == [("fedavg", 0.05, 2)]
+    rows = read(Path("s/runs.csv"))
+    assert [(row["algorithm"], row["seed"]) for row in rows] == [
+        ("fedavg", "0"), ("scaffold", "0"), ("fedavg", "1"), ("scaffold", "1"), ("fedavg", "2"),
+    ]  # fmt: skip
+    assert [row["experiment"] for row in rows] == ["near"] * 4 + [""]
+    assert len(list(Path("s").glob("*/metrics.csv"))) == 5
+    assert fedbench(*words, "algorithm.lr=0.05", "engine=loop,vmap")[0] == 0
+    assert computed(runs) == [("fedavg", 0.05, 0)] * 2
+
+
 def test_every_sweep_shows_its_own_list(runs: Any, fedbench: Call) -> None:
     """In its order, whatever else lies where the runs are; `dir` is relative."""
     fedbench("-m", "seed=0,1")
