@@ -221,6 +221,9 @@ def _checked(config: Config) -> Config:
     for key, unused in crops.items() if config.dataset.augment == "none" else ():
         if config.choices.get(key, unused) != unused:
             raise ConfigError(key, config.choices[key], "needs dataset.augment=crop_flip, and that is none")
+    if config.eval.finetune_lr is not None and not config.eval.finetune_steps:
+        allowed = "is the rate of eval.finetune_steps, and that is 0"
+        raise ConfigError("eval.finetune_lr", config.eval.finetune_lr, allowed)
     if local.batch_share is not None and local.batch_size != (usual := Local().batch_size):
         given = "null" if local.batch_size is None else local.batch_size
         allowed = f"stands in place of local.batch_size={given}, which must be left at its default, {usual}"

@@ -65,7 +65,7 @@ def _bands(value: Any) -> tuple[tuple[float, float], ...]:
 class Bands(Delay):
     """Each client belongs to a class; its job durations are uniform in the band of that class (FADAS).
 
-    The first of counts, shares, dirichlet that is given assigns clients to classes.
+    Either counts or shares assign clients to classes; where both are null, dirichlet does.
     """
 
     name = "bands"
@@ -104,6 +104,9 @@ class Bands(Delay):
     def check(self, clients: int) -> None:
         m, counts, shares, dirichlet = len(self.bands), self.counts, self.shares, self.dirichlet
         if counts is not None:
+            if shares is not None:
+                allowed = "must be null beside delay.counts, which assigns the clients to classes"
+                raise ConfigError("delay.shares", list(shares), allowed)
             if len(counts) != m or sum(counts) != clients:
                 allowed = f"must be {m} integers >= 0 that sum to clients.total={clients}"
                 raise ConfigError("delay.counts", list(counts), allowed)

@@ -116,6 +116,7 @@ BY_A_RUN = [
     ("eval.metrics=[auroc] algorithm=fedbn model=cnn_small model.norm=batch",
      "eval.metrics=[auroc]: apply to one model"),
     ("eval.finetune_steps=2 algorithm=fedsps", "eval.finetune_lr=null: must be a number > 0: fedsps has"),
+    ("eval.finetune_lr=0.1", "eval.finetune_lr=0.1: is the rate of eval.finetune_steps, and that is 0"),
     ("participation=often", "participation=often: "),
     ("participation=file", "participation.path=null: must be the path of a CSV"),
     ("local.epochs_range=[3,2]", "local.epochs_range=[3,2]: must be a list [low, high]"),

@@ -81,6 +81,10 @@ BAD_DELAYS: list[tuple[dict[str, Any], str]] = [
     ({"name": "table", "table": [1] * 9 + [[]]}, "no client's list may be empty"),
     ({"name": "bands", "preset": "fadas_larg", "dirichlet": [3, 2, 1]}, "(did you mean 'fadas_large'?)"),
     ({"name": "bands", "preset": "fadas_mild", "counts": [5, 3, 1]}, "must be 3 integers >= 0 that sum to"),
+    (
+        {"name": "bands", "counts": [5, 3, 2], "shares": [0.5, 0.3, 0.2]},
+        "delay.shares=[0.5,0.3,0.2]: must be null beside delay.counts, which assigns the clients to",
+    ),
     ({"name": "bands", "shares": [0.5, 0.2, 0.2]}, "must be 3 numbers >= 0 that sum to 1"),
     ({"name": "bands", "dirichlet": [1, 1]}, "delay.dirichlet=[1,1]: must be 3 numbers"),
     ({"name": "bands", "classes": [[2, 1]], "shares": [1]}, "must be a list of bands [low, high] with low"),
