@@ -33,6 +33,7 @@ LINE = FONT * 1.3 / 72
 """Height of a line of text in inches."""
 LETTERS = 15
 """Number of letters that surely fit into an inch."""
+_HANDLE = 0.5  # inches that a legend's mark needs, with the space around it
 _TAKEN = ("metrics", "summary", "jobs", "runs", "rounds", "sweep")
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
@@ -111,8 +112,14 @@ class Page:
 
     def legend(self, entries: Mapping[str, Artist], math: bool = False) -> None:
         """A legend above everything, in as many columns as its longest name allows; the page grows by its
-        height. Names are drawn as they are, or, with `math`, what is between dollars as a formula."""
+        height. Names are drawn as they are, or, with `math`, what is between dollars as a formula. If a name
+        is wider than the page, such as one with a path, long names are broken into lines."""
         made = self._legend(entries, math, 1)
+        if made.get_window_extent().width > self.figure.bbox.width and not math:
+            made.remove()
+            letters = int((self.width - _HANDLE) * LETTERS)
+            entries = {textwrap.fill(name, letters): artist for name, artist in entries.items()}
+            made = self._legend(entries, math, 1)
         columns = int((self.figure.bbox.width - 0.05 * self.figure.dpi) / made.get_window_extent().width)
         if columns > 1:
             made.remove()

@@ -65,6 +65,17 @@ def test_a_title_is_no_wider_than_its_panel(tmp_path: Path) -> None:
     assert (overlaps(page), outside(page)) == ([], [])
 
 
+def test_a_name_that_is_wider_than_the_page_is_broken(tmp_path: Path) -> None:
+    """Such as one with a path."""
+    for rank in range(2):
+        config = {"dataset.path": f"/data/{'deep_' * 20}/{rank}/" + "much-longer" * 4}
+        write_run(tmp_path / str(rank), exact([0.1, 0.5]), config=config)
+    page = laid_out(draw([tmp_path], PlotOptions()))
+    assert (overlaps(page), outside(page)) == ([], [])
+    names = ["".join(text.split()) for text, _ in texts(page)]
+    assert sum("deep_" * 20 in name for name in names) == 2
+
+
 def test_a_legend_has_as_many_columns_as_its_longest_name_allows() -> None:
     names = ["FedAvg", "SCAFFOLD", "SCAFFOLD-M", "PAdaMFed (vector)", "PAdaMFed-VR (vector)", "diverged"]
     for long, columns in (("PAdaMFed-VR (vector)", 2), ("PAdaMFed-VR, the norm of a tensor", 1)):
