@@ -58,6 +58,17 @@ def test_a_run_that_is_paused_does_not_go_on_with_other_data(capsys: pytest.Capt
     assert metrics(Path("run")) == metrics(Path("whole"))
 
 
+def test_a_sweep_of_paused_runs_does_not_go_on_with_other_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused as a whole, and its runs stay paused."""
+    words = ["-m", "seed=0,1", "hydra.sweep.dir=s"]
+    assert main([*BASE, *words, "checkpoint.until=1"]) == 0
+    before = {file: file.read_bytes() for file in Path("s").glob("*/summary.json")}
+    write(1)
+    assert refused(capsys, *words)
+    assert len(before) == 2
+    assert all(file.read_bytes() == content for file, content in before.items())
+
+
 def test_a_finished_run_is_not_reported_for_other_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*BASE, *ONE]) == 0
     write(1)
