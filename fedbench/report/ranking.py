@@ -125,7 +125,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     values = {key: {plain(run.choices.get(key)) for run in runs} for key in keys}
     keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or len(values[k]) > 1]
     every = [*task_keys, *by, *keys]
-    runs = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
+    once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
+    repeated, runs = len(runs) - len(once), once
     rows = outcomes(runs)
     groups = split(rows, every, lambda row: row)
     ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
@@ -157,6 +158,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
         for task in in_order(tasks)
     }
     notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
+    if repeated:
+        notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
     status = [row["status"] for setting in whole for row in groups[setting]]
     notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs), *_starved(status)]
     return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)

@@ -104,6 +104,16 @@ def test_starved_runs_are_ranked_and_told(fedbench: Call) -> None:
     assert table.index("0.7500") < table.index("0.9000")
 
 
+def test_runs_that_repeat_a_seed_are_said_to_be_left_out(fedbench: Call) -> None:
+    """Such as runs of code that was changed since, which no choice tells apart."""
+    write("d/a", 0.6)
+    write("d/b", 0.8)
+    write("d/c", 0.7, 1)
+    out = fedbench.done("best", "d")
+    assert rows(out)[1][1:] == ["0.6500", "+-", "0.0707", "2"]
+    assert "(1 further run left out, with a seed that the setting already has)" in out
+
+
 def test_a_setting_without_the_metric_is_said_to_lack_it(fedbench: Call) -> None:
     write("d/a", 0.6, algorithm__lr=0.1, final_test_macro_f1=0.5)
     write("d/b", 0.8, algorithm__lr=0.2)
