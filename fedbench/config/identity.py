@@ -61,6 +61,11 @@ def identity_in(directory: Path, choices: Mapping[str, Any]) -> dict[str, Any]:
     return {**_counting(choices), **recorded(directory)}
 
 
+def counts(key: str) -> bool:
+    """Whether a key of the configuration is part of a run's identity."""
+    return key not in NOT_IDENTITY and key.split(".")[0] not in NOT_IDENTITY_GROUPS
+
+
 def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
     """The choices that are part of a run's identity. A key that fedbench had once, and has no longer, meant
     nothing where it was null."""
@@ -70,11 +75,7 @@ def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in sorted(choices.items()):
         top = key.split(".")[0]
         unless = usual.get(key, _ABSENT if top in users or key in GROUPS else None)
-        if (
-            key not in NOT_IDENTITY
-            and top not in NOT_IDENTITY_GROUPS
-            and _canonical(value) != _canonical(unless)
-        ):
+        if counts(key) and _canonical(value) != _canonical(unless):
             counting[key] = _canonical(value)
     return counting
 

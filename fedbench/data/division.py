@@ -43,6 +43,10 @@ class PartitionOptions(ABC):
         """Client (n,) int64 of every training sample, or UNUSED. Raises ConfigError if the options do not fit
         the data."""
 
+    def tests(self) -> np.ndarray | None:
+        """Which samples (n,) of a pooled data set are for the test; None: they are drawn."""
+        return None
+
 
 def min_size_option() -> Any:
     """The option `min_size` of several partitions."""

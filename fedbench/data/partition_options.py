@@ -143,7 +143,6 @@ class File(PartitionOptions):
         raise ConfigError("partition.path", self.path, f"does not fit: {why}")
 
     def tests(self) -> np.ndarray | None:
-        """Which samples of both sets (n,) are for the test; None: the file is of no run with dataset.pool."""
         return self._arrays().get("pooled_test")
 
     def _arrays(self) -> dict[str, np.ndarray]:

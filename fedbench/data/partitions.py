@@ -9,7 +9,7 @@ import numpy as np
 
 from fedbench.data.dataset import Dataset
 from fedbench.data.division import UNUSED, PartitionOptions, Problem
-from fedbench.data.partition_options import PARTITIONS, File
+from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.fields import exact, share_of
 from fedbench.rng import Stream, host_generator, make_key
@@ -62,7 +62,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients
         raise ConfigError("partition", options.name, allowed)
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client, pool)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    tests = options.tests() if isinstance(options, File) else None
+    tests = options.tests()
     if tests is None:
         train, test = held_out(client, pool or 0.0, rng)
     else:

@@ -199,9 +199,7 @@ class _Picture:
             said["theorem" + f" (beyond the axis: {beyond})" * bool(beyond)] = STAR
         if any(line.points.diverged.any() or line.lost for line in self.lines):
             said["diverged"] = _DIVERGED
-        if self.options.levels:
-            levels = ", ".join(f"{level:g}" for level in self.options.levels)
-            said[f"level {levels}"] = LEVEL
+        said |= style.levels_entry(self.options.levels)
         if self.options.spread == POINTS:
             said["a seed"] = {"marker": "o", "markersize": 2.4, "alpha": 0.6}
         seeds = caption.seeds_line([line.series for line in self.lines]).partition(" (")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from fedbench.figures import caption, style
 from fedbench.figures.lines import PlotOptions, group
 from fedbench.figures.page import Drawing, Page, handle, marks, sheet
 from fedbench.figures.results import Run
-from fedbench.figures.style import LEVEL, MUTED
+from fedbench.figures.style import LEVEL, MUTED, levels_entry
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
 """Keys in which a setting may differ from the first one."""
@@ -63,9 +62,7 @@ def draw_settings(
         ax.set_yticks(range(len(rows)), rows)
         ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=style.axis("final_accuracy"))
         large = f"batches of {samples}".replace(" ", "\N{NO-BREAK SPACE}")
-        explained: dict[str, Mapping[str, Any]] = {large: tick}
-        if levels:
-            explained[f"level {', '.join(f'{level:g}' for level in levels)}"] = LEVEL
+        explained = {large: tick, **levels_entry(levels)}
         page.legend(
             {line.label: handle(line.style, linestyle="none") for line in series} | marks(**explained)
         )

@@ -169,6 +169,11 @@ def axis(name: str, metric: str = "accuracy") -> str:
     return label.replace("accuracy", str(SAID["metrics"].get(metric, metric)))
 
 
+def levels_entry(levels: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """The legend's entry for lines at these values of an axis; empty without values."""
+    return {f"level {', '.join(f'{level:g}' for level in levels)}": LEVEL} if levels else {}
+
+
 def option(name: object) -> str:
     """The name of an option: `Fashion-MNIST`, `CNN`."""
     return _OPTIONS.get(str(name), str(name))

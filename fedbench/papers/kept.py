@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
+from fedbench.config.identity import NOT_IDENTITY, counts
 from fedbench.errors import DataError
 from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
@@ -120,8 +120,7 @@ def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
     for number, (name, run) in enumerate(runs.items()):
         kinds["name"].append({"run": number, "dir": name, **{key: run.config.get(key) for key in IDENTITY}})
         kinds["choices"].append({key: value for key, value in run.config.items()
-                                 if key not in (*IDENTITY, *NOT_IDENTITY)
-                                 and key.split(".")[0] not in NOT_IDENTITY_GROUPS})  # fmt: skip
+                                 if key not in IDENTITY and counts(key)})  # fmt: skip
         kinds["outcome"].append({key: run.summary.get(key) for key in _OUTCOME})
         kinds["parts"].append({f"{part}.{key}": value for part in PARTS
                                for key, value in (run.summary.get(part) or {}).items()})  # fmt: skip

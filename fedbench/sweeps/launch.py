@@ -23,7 +23,7 @@ from fedbench import fields, process_group
 from fedbench.config.checks import parsed_words
 from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS, RUNS, run_hash, run_name
+from fedbench.config.identity import RUNS, counts, run_hash, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
 from fedbench.errors import ConfigError, UsageError, UserError
@@ -167,7 +167,7 @@ class Sweep:
         if self.runs is not None:
             return os.path.relpath(self.runs / run_name(config), self.directory)
         name = job_name(config, axes)
-        if any(map(_no_part_of_a_run, axes)) or (self.directory / name).exists():
+        if not all(map(counts, axes)) or (self.directory / name).exists():
             return name
         return there.get(run_hash(config), name)
 
@@ -241,14 +241,10 @@ def failures(runs: Sequence[RunRecord], directory: Path) -> str | None:
     return f"{count}: {errors[0]} (see {directory / RUNS_CSV})" if errors else None
 
 
-def _no_part_of_a_run(key: str) -> bool:
-    return key in NOT_IDENTITY or key.split(".")[0] in NOT_IDENTITY_GROUPS
-
-
 def _refuse_equal(grids: Sequence[Grid]) -> None:
     """Raise ConfigError for several values of a key that is no part of a run's identity."""
     for key, values in (item for grid in grids for item in grid.items()):
-        if len(values) > 1 and _no_part_of_a_run(key):
+        if len(values) > 1 and not counts(key):
             allowed = "runs that differ in it alone are the same run; hydra.sweep.dir=DIR computes each"
             raise ConfigError(key, ",".join(map(written, values)), allowed)
 
