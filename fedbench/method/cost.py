@@ -11,11 +11,13 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.errors import ConfigError
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 
@@ -65,7 +67,8 @@ def size(vectors: Vectors) -> int:
 
 
 def measure(algorithm: Algorithm, setting: Setting) -> Cost:
-    """Return the Cost of a bound algorithm for a model of setting.d numbers."""
+    """Return the Cost of a bound algorithm for a model of setting.d numbers. Raises ConfigError if one of its
+    hooks returns something else than it should."""
     if setting.d < LARGE or sum(setting.sizes) != setting.d:
         return _measure(algorithm, setting)
     return _extrapolated(algorithm, setting) or _measure(algorithm, setting)
@@ -102,20 +105,24 @@ def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
     scalar = torch.zeros(())
     h = Record(dict.fromkeys(algorithm.numbers(), scalar))
     theta = torch.zeros(setting.d)
-    survey = algorithm.survey_upload(theta) if algorithm.survey else {}
+
+    def call(hook: str, *given: Any) -> Any:
+        return _vectors(algorithm, hook, getattr(algorithm, hook)(*given))
+
+    survey = call("survey_upload", theta) if algorithm.survey else {}
     once = algorithm.survey == "once"
     at_start, each_round = Record(survey if once else {}), Record({} if once else survey)
-    server = algorithm.server_init(theta, at_start, h)
-    mine = algorithm.client_init(theta, at_start, h)
-    down = algorithm.broadcast(Record(server), each_round, setting.counts, h)
+    server = call("server_init", theta, at_start, h)
+    mine = call("client_init", theta, at_start, h)
+    down = call("broadcast", Record(server), each_round, setting.counts, h)
     client = _ShapeClient(setting.d, down, mine)
-    local = algorithm.local_init(client, h)
-    local = {**local, **algorithm.local_step(Record(local), client, h)}
-    upload, keep = algorithm.local_final(Record(local), client, h)
+    local = call("local_init", client, h)
+    local = {**local, **call("local_step", Record(local), client, h)}
+    upload, keep = _pair(algorithm, algorithm.local_final(Record(local), client, h))
     if not algorithm.caches:  # else `mean` needs the cached uploads too
         sent = {f"sent_{name}": value for name, value in down.items()} if algorithm.recalls else {}
         mean = Record({**({} if once else survey), **upload, **sent})
-        algorithm.server_step(Record(server), mean, setting.counts, h)
+        call("server_step", Record(server), mean, setting.counts, h)
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
@@ -129,3 +136,29 @@ def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
         descends=client.descends,
         has_y="y" in local,
     )
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return "nothing" if value is None else f"a{'n' * (name[0] in 'aeiou')} {name}"
+
+
+def _vectors(algorithm: Algorithm, hook: str, returned: Any) -> Vectors:
+    """What a hook has returned. Raises ConfigError if that is no dict of tensors."""
+    what = _kind(returned)
+    if isinstance(returned, dict):
+        wrong = [name for name, value in returned.items() if not isinstance(value, Tensor)]
+        if not wrong:
+            return returned
+        what = f"{_kind(returned[wrong[0]])} as {wrong[0]!r}"
+    allowed = f"its {hook} must return a dict of tensors, and returns {what}"
+    raise ConfigError("algorithm", algorithm.name, allowed)
+
+
+def _pair(algorithm: Algorithm, returned: Any) -> tuple[Vectors, Vectors]:
+    """The upload and what a client keeps, as local_final returns them."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        allowed = "its local_final must return two dicts (upload, what the client keeps), and returns "
+        raise ConfigError("algorithm", algorithm.name, allowed + _kind(returned))
+    upload, keep = (_vectors(algorithm, "local_final", part) for part in returned)
+    return upload, keep

@@ -114,6 +114,28 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     assert f"ZeroDivisionError: division by zero ({Path('mine.py').resolve()}, line 2)" in err
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("def local_step(self, local, client, h): client.grad(local.y)",
+         "its local_step must return a dict of tensors, and returns nothing"),
+        ("def broadcast(self, server, survey, n, h): return server.theta",
+         "its broadcast must return a dict of tensors, and returns a Tensor"),
+        ("def server_step(self, server, mean, n, h): return {'theta': server.theta, 'rounds': 1}",
+         "its server_step must return a dict of tensors, and returns an int as 'rounds'"),
+        ("def local_final(self, local, client, h): return {'delta': local.y - client.down.theta}",
+         "its local_final must return two dicts (upload, what the client keeps), and returns a dict"),
+        ("def local_final(self, local, client, h): return {'delta': local.y - client.down.theta}, None",
+         "its local_final must return a dict of tensors, and returns nothing"),
+    ],
+)  # fmt: skip
+def test_a_hook_that_returns_the_wrong_thing_is_named(fedbench: Call, wrong: str, said: str) -> None:
+    Path("mine.py").write_text(f"{BEGIN}@register('mine')\nclass Mine(FedAvg):\n    {wrong}\n")
+    imports.executed.clear()
+    code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=mine")
+    assert (code, err) == (2, f"fedbench: algorithm=mine: {said}\n")
+
+
 MODEL = """
 from dataclasses import dataclass
 from fedbench.models.registry import Model, register_model
