@@ -94,17 +94,22 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     rule = f"Winner: {plan.rule}. Winners {plan.of_winners}."
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
-    notes = [f"winners {plan.of_winners}", *(line for task, won in chosen for line in _edges(task, won))]
+    again = "--extend" if plan.runs else "--extend in another directory"  # see `request.read`
+    notes = [
+        f"winners {plan.of_winners}",
+        *(line for task, won in chosen for line in _edges(task, won, again)),
+    ]
     return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), notes)
 
 
-def _edges(task: Task, found: Selection) -> Iterator[str]:
+def _edges(task: Task, found: Selection, again: str) -> Iterator[str]:
     """For every key in which the winner still lies at an edge of the values tried: a line with what may help.
-    More extensions do not for an interval, nor beyond the values of a key that is no step size."""
+    `again`: the option of more extensions. They do not help for an interval, nor beyond the values of a key
+    that is no step size."""
     ahead = task.next(found, extends=True)
     for key, side in found.edges.items():
         wider = "a wider interval" if isinstance(task.space[key], Range) else "a wider grid"
-        wider += " or --extend" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
+        wider += f" or {again}" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
         yield f"{task.algorithm}: {key} is at the {side} end of what was tried; {wider} may find better"
 
 

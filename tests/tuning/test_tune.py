@@ -119,7 +119,8 @@ def test_a_search_goes_on_past_an_edge_and_flags_one_that_remains(done: Path) ->
     [
         (
             ["algorithm.lr=1e-9,1e-8"],
-            "algorithm.lr is at the EDGE end of what was tried; a wider grid or --extend",
+            "algorithm.lr is at the EDGE end of what was tried; "
+            "a wider grid or --extend in another directory",
         ),
         (
             ["algorithm.lr=interval(0.001,0.002)", "--search", "random", "--trials", "2"],
