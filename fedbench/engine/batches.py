@@ -137,6 +137,22 @@ class BatchIndices:
         count = self.known.count[k, c]
         return Batch(index[:count], None, key) if count > 0 else Batch(index[:1], self.count[k, c], key)
 
+    def upto(self, steps: int) -> BatchIndices:
+        """The mini-batches of the first steps."""
+        count, keys = (None if each is None else each[:steps] for each in (self.count, self.keys))
+        masks = None if self.masks is None else tuple(mask[:steps] for mask in self.masks)
+        known = Known(self.known.count[:steps], self.known.steps)
+        return BatchIndices(self.index[:steps], count, self.steps, keys, known, masks)
+
+    def of_jobs(self, at: Tensor) -> BatchIndices:
+        """The mini-batches of the jobs `at` (P,)."""
+        count, keys = (None if each is None else each[:, at] for each in (self.count, self.keys))
+        masks = None if self.masks is None else tuple(mask[:, at] for mask in self.masks)
+        same = self.index.stride(0) == 0  # whole local batches are the same at every step
+        index = self.index[:1, at].expand(len(self), -1, -1) if same else self.index[:, at]
+        known = Known(self.known.count[:, at.numpy()], self.known.steps[at.numpy()])
+        return BatchIndices(index, count, self.steps[at], keys, known, masks)
+
     def padded(self, more: int) -> BatchIndices:
         """The mini-batches with the first job repeated `more` times at the end."""
         count, keys = self.count, self.keys

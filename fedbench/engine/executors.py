@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -224,6 +224,14 @@ class Work:
     batches: BatchIndices
     joined: bool = False  # whether this is the work of several runs (fedbench.engine.joined)
 
+    def of_clients(self, at: Tensor) -> Work:
+        """The work of the clients `at` (P,) of a run's chunk."""
+        facts = Facts(*(None if x is None else x[at] for x in self.given.facts))  # type: ignore[arg-type]
+        given = self.given._replace(mine=pick(self.given.mine, at), facts=facts)
+        return replace(
+            self, given=given, statistics=pick(self.statistics, at), batches=self.batches.of_jobs(at)
+        )
+
     def padded(self, more: int) -> Work:
         """This work with the first client repeated `more` times at the end."""
         if not more:
@@ -243,6 +251,11 @@ def pad(vectors: Vectors, more: int) -> Vectors:
 def cut(vectors: Vectors, clients: int) -> Vectors:
     """The first `clients` rows of every tensor."""
     return {name: value[:clients] for name, value in vectors.items()}
+
+
+def pick(vectors: Vectors, at: Tensor) -> Vectors:
+    """The rows `at` (P,) of every tensor."""
+    return {name: value[at] for name, value in vectors.items()}
 
 
 def row(vectors: Vectors, c: int) -> Vectors:

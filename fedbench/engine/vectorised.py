@@ -13,8 +13,9 @@ from torch import Tensor
 from fedbench.engine.batches import BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, LocalProgram, Result, Work, cut
-from fedbench.engine.graph import GraphedSteps, eagerly
+from fedbench.engine.graph import GraphedSteps, State, eagerly
 from fedbench.engine.tape import Tapes
+from fedbench.engine.unequal import unequally
 from fedbench.method import Vectors
 from fedbench.torch_internals import pytree
 
@@ -62,10 +63,16 @@ class VmapExecutor(Executor):
         local: Vectors = self._map("init", (over,))(given)
         local = {name: value.contiguous() for name, value in local.items()}
         step = self._hot("step", (0, 0, over, None, work.batches.axes()))
-        steps = eagerly if self.graphs is None else self.graphs.run
+        steps = self._step_loop(work) if self.graphs is None else self.graphs.run
         local, statistics = steps(step, local, work, self.program.algorithm.first_step)
         uploads, keeps = self._map("final", (0, over))(local, given)
         return uploads, keeps, statistics
+
+    def _step_loop(self, work: Work) -> Callable[..., State]:
+        """How the steps of a chunk are gone through. A group's runs have places of a fixed size, and a GPU
+        computes many clients as fast as half of them."""
+        alone = self.program.masked and not work.joined and work.batches.index.device.type == "cpu"
+        return unequally if alone else eagerly
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d).
@@ -150,6 +157,9 @@ class CompileExecutor(VmapExecutor):
 
     def _size(self, clients: int) -> int:
         return self.chunk
+
+    def _step_loop(self, work: Work) -> Callable[..., State]:
+        return eagerly  # a chunk of another size would be compiled anew
 
     def add_gradient(
         self,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import tests_support
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.engine import vectorised
+from fedbench.engine import unequal, vectorised
 from fedbench.engine.choose import make_executor
 from fedbench.models.layers import BatchNorm2d, Dropout
 
@@ -31,15 +34,26 @@ def small_net(kind: str) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
 
 
-def final(name: str, engine: str, kind: str = "linear", chunk: int = 1000, **options: object) -> torch.Tensor:
+def final(
+    name: str,
+    engine: str,
+    kind: str = "linear",
+    chunk: int = 1000,
+    sizes: tuple[int, ...] = SIZES,
+    work: Sequence[float] | None = None,
+    **options: object,
+) -> torch.Tensor:
     rng = np.random.default_rng(0)
-    assignment = np.repeat(np.arange(len(SIZES)), SIZES)
+    assignment = np.repeat(np.arange(len(sizes)), sizes)
     x = rng.normal(size=(len(assignment), 1, 4, 4))
     y = rng.integers(0, 3, len(assignment))
-    options = {"steps": 4, **options}
+    options = {"steps": 4, "batch": 4, **options}
+    trace = FixedTrace(COHORTS, len(sizes))
+    if work is not None:
+        trace.work = np.array(work)
     walk = make_walk(
-        algorithms.get(name).create({}), small_net(kind), x, y, assignment, FixedTrace(COHORTS, 6),
-        per_round=4, batch=4, engine=engine, chunk=chunk, **options,
+        algorithms.get(name).create({}), small_net(kind), x, y, assignment, trace,
+        per_round=4, engine=engine, chunk=chunk, **options,
     )  # fmt: skip
     for _ in COHORTS:
         walk.update()
@@ -65,6 +79,51 @@ def test_unequal_steps_agree() -> None:
     """Two local epochs: 2 to 8 steps per client."""
     options = {"steps": None, "epochs": 2}
     close(final("scaffold", "vmap", **options), final("scaffold", "loop", **options))
+
+
+@pytest.mark.parametrize("kind", ["linear", "dropout", "batchnorm"])
+@pytest.mark.parametrize("name", ["scaffold", "fedavg", "fedproxvr"])
+@pytest.mark.parametrize("batch", [4, None])
+def test_clients_that_have_ended_leave_the_chunk(
+    monkeypatch: pytest.MonkeyPatch, name: str, kind: str, batch: int | None
+) -> None:
+    """2 to 40 steps per client (whole local batches: as many as jobs take of 20): once two of four clients
+    have ended, two rows are computed, and one once three have."""
+    rows: list[int] = []
+    real = unequal.eagerly
+
+    def counted(step: Callable[..., Any], *rest: Any) -> Any:
+        return real(
+            lambda local, *more: rows.append(len(next(iter(local.values())))) or step(local, *more), *rest
+        )
+
+    monkeypatch.setattr(unequal, "eagerly", counted)
+    options: dict[str, Any] = {"steps": None, "epochs": 2, "sizes": (3, 80, 14, 6, 37, 5)}
+    if batch is None:
+        options = {"steps": 20, "batch": None, "work": [1, 0.1, 0.4, 0.2, 0.1, 1, 0.1, 0.1, 0.3, 0.5, 1, 0.2]}
+    close(final(name, "vmap", kind, **options), final(name, "loop", kind, **options))
+    assert set(rows) == {4, 2, 1}
+    assert rows.count(4) < rows.count(1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12).map(np.array), st.integers(0, 1))
+def test_every_step_is_in_one_stage(steps: np.ndarray, first: int) -> None:
+    """A stage has the rows of all clients that have steps left at its beginning. It has less than twice as
+    many, unless too few steps are left."""
+    begin, computed = first, np.zeros((len(steps), 41), dtype=int)
+    for start, end, rows in unequal.stages(steps, first):
+        assert start == begin <= end
+        assert len(set(rows)) == len(rows)
+        for k in range(start, end):
+            needed = int((steps > k).sum())
+            assert steps.max() - k <= unequal.FEWEST or len(rows) == 1 or 2 * needed > len(rows)
+        computed[rows, start:end] += 1
+        begin = end
+    assert begin == max(first, steps.max())
+    needed = np.arange(41) < steps[:, None]
+    assert (computed[:, first:] >= needed[:, first:]).all()
+    assert computed.max() <= 1
 
 
 @pytest.mark.slow
