@@ -1,7 +1,9 @@
-"""Milliseconds per round and memory against S, N, K and the model's size, varied one at a time from a base.
+"""Milliseconds per round and memory against S, N, K, the model's size and how unequal the clients are, varied
+one at a time from a base.
 
 Base: FedAvg and SCAFFOLD on an mlp of 100 hidden units, synthetic samples of 64 numbers, S = 10 clients per
-round of N = 1,000, K = 10 steps of batch 20, no evaluation. Each point runs in a process of its own. `ms` is
+round of N = 1,000, K = 10 steps of batch 20, no evaluation. `exponent`: S = 100 clients make one epoch each,
+of 10 steps on average, with sizes like (k + 1) ** -exponent. Each point runs in a process of its own. `ms` is
 the median of the rounds after the first. `memory_mib` is the peak resident memory of the process, about 600
 MiB of which are torch and the data. `--state disk` adds SCAFFOLD with 10,000 clients of a cnn (1.66 million
 numbers, 66 GB of state) on disk.
@@ -24,11 +26,12 @@ from typing import Any
 
 from bench_jobs import show, write_rows
 
-AXES: dict[str, tuple[int, ...]] = {
+AXES: dict[str, tuple[float, ...]] = {
     "S": (1, 3, 10, 30, 100, 300, 1000),
     "N": (10, 100, 1_000, 10_000, 100_000),
     "K": (1, 3, 10, 30, 100),
     "hidden": (10, 30, 100, 300, 1_000, 3_000),
+    "exponent": (0.1, 0.5, 1, 1.5),
 }
 BASE = {"S": 10, "N": 1_000, "K": 10, "hidden": 100}
 SAMPLES, FEATURES, CLASSES = 200_000, 64, 10
@@ -52,9 +55,13 @@ def job(point: dict[str, Any], arguments: argparse.Namespace) -> list[str]:
              "dataset.normalize=false"]  # fmt: skip
     if point["axis"] == "disk":
         model = ["model=cnn", "dataset=mnist", f"data.root={arguments.root}", "state.place=disk"]
+    steps = ["partition=iid", f"local.steps={size['K']}"]
+    if point["axis"] == "exponent":
+        steps = ["partition=powerlaw", f"partition.exponent={point['value']}",
+                 "local.epochs=1", "local.steps=null"]  # fmt: skip
     return [
-        *model, f"algorithm={point['algorithm']}", "algorithm.lr=0.01", "partition=iid",
-        f"clients.total={size['N']}", f"clients.per_round={size['S']}", f"local.steps={size['K']}",
+        *model, *steps, f"algorithm={point['algorithm']}", "algorithm.lr=0.01",
+        f"clients.total={size['N']}", f"clients.per_round={size['S']}",
         f"local.batch_size={2 if point['axis'] in ('N', 'disk') else 20}", f"rounds={10 * arguments.rounds}",
         f"engine={arguments.engine}", "device=cpu", "threads=1", "progress=none",
     ]  # fmt: skip
@@ -124,7 +131,7 @@ def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for axis in arguments.axes.split(","):
             for value in AXES[axis][: arguments.points]:
                 values = {**BASE, axis: value}
-                values["S"] = min(values["S"], values["N"])
+                values["S"] = 100 if axis == "exponent" else min(values["S"], values["N"])
                 found.append({"algorithm": algorithm, "axis": axis, "value": value, "values": values})
     if arguments.state == "disk":
         large = {"S": 10, "N": 10_000, "K": 2, "hidden": 0}
