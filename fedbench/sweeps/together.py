@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 FILE = "together.json"
 OF_A_RUN = 2**22
 """On a CPU, most bytes of a run's step where runs gain from a joined one: it leaves a core's cache and vector
-units idle while the host prepares the next operation."""
+units idle while the host prepares the next operation. Where clients make unequal steps, rows that have ended
+count twice: a joined step computes them, and a run alone leaves them out (fedbench.engine.unequal)."""
 OF_A_GROUP = 2**25
 """On a CPU, most bytes of a joined step: beyond, its operations wait for memory."""
 OF_A_DEVICE = 0.5
@@ -92,11 +93,13 @@ def kind_of(run: Run) -> Kind | None:
     )
     if there.device.type == "cpu":
         size = item * there.choice.chunk * (3 * load.d + load.batch * load.cost.written)
+        ended = 0.0 if problem.equal_steps else problem.steps.max() / problem.steps.mean() - 1
+        gains = size * (1 + 2 * ended) <= OF_A_RUN
         compiles = config.engine == "auto" and not compiler_missing(there.device)
         gain = COMPILED_MORE * choose.expected_gain_seconds(load, there.device) if compiles else 0.0
-        known = compiles and size <= OF_A_RUN and _takes_compiled_steps(run)
+        known = compiles and gains and _takes_compiled_steps(run)
         cost = 0.0 if known else choose.compile_cost_seconds(load)
-        return Kind(key, size, OF_A_GROUP if size <= OF_A_RUN else 0.0, gain, cost)
+        return Kind(key, size, OF_A_GROUP if gains else 0.0, gain, cost)
     step = there.choice.chunk * (16 * load.d + load.cost.shared + load.batch * load.cost.written)
     size = (2 if there.graphs != "off" else 1) * item * step + there.state_bytes
     return Kind(key, size, OF_A_DEVICE * total_memory(there.device))

@@ -59,7 +59,9 @@ def test_the_simulator() -> None:
 @pytest.mark.slow
 def test_growth(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
-    bench("bench_growth.py", "--axes", "S,hidden,exponent", "--points", "2", "--rounds", "1", "--out", str(out))
+    bench(
+        "bench_growth.py", "--axes", "S,hidden,exponent", "--points", "2", "--rounds", "1", "--out", str(out)
+    )
     found = read(out)
     cells = [f"{row['axis']} {row['value']}" for row in found[:6]]
     assert cells == ["S 1", "S 3", "hidden 10", "hidden 30", "exponent 0.1", "exponent 0.5"]

@@ -232,6 +232,20 @@ def test_runs_join_unless_each_alone_would_take_compiled_steps(
     assert seats(100) == {1}
 
 
+@pytest.mark.parametrize(
+    ("model", "exponent", "seats"), [("mlp", 0.1, 10), ("mlp", 1, 1), ("logistic", 1, 10)]
+)
+def test_runs_join_unless_a_joined_step_computes_too_many_rows_that_have_ended(
+    model: str, exponent: float, seats: int
+) -> None:
+    """One epoch: the largest of 50 clients makes 1.4 or 11 times the mean number of steps. Where a step is as
+    small as a logistic model's on digits, rows that have ended cost little."""
+    words = [f"model={model}", "partition=powerlaw", f"partition.exponent={exponent}", "clients.total=50"]
+    steps = ["local.steps=null", "local.epochs=1", "local.batch_size=4", "device=cpu", "engine=vmap"]
+    kind = kind_of(Run(compose_config([*words, *steps])))
+    assert {group.seats for group in groups([kind] * 10, "auto", 1)} == {seats}
+
+
 def test_a_run_keeps_its_seat(tmp_path: Path) -> None:
     kind = Kind("k", 1.0, 3.0)
     names = list("abc")
