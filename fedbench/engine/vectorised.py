@@ -69,8 +69,8 @@ class VmapExecutor(Executor):
         return uploads, keeps, statistics
 
     def _step_loop(self, work: Work) -> Callable[..., State]:
-        """How the steps of a chunk are gone through. A group's runs have places of a fixed size. On a GPU each
-        size would be a graph of its own."""
+        """How the steps of a chunk are gone through. A group's runs have places of a fixed size, and on a GPU
+        each size would be a graph of its own."""
         alone = self.program.masked and not work.joined and work.batches.index.device.type == "cpu"
         return unequally if alone else eagerly
 
