@@ -1,8 +1,8 @@
 """The local steps of a chunk whose clients make very different numbers of steps.
 
-A vectorised step computes all rows of a chunk, those of clients that have ended included. So whenever at most
-half of the rows still have steps to make, these go on in a chunk of half the size. The sizes are the same in
-every round, so few forms of a step are recorded.
+A vectorised step computes all rows of a chunk, those of clients that have ended included. So whenever the
+rest fits a chunk of the next smaller power of two, it goes on in that. Few forms of a step are recorded then,
+however many clients the rounds have.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def stages(steps: np.ndarray, first: int) -> Iterator[tuple[int, int, np.ndarray
     order, longest = np.argsort(-steps, kind="stable"), int(steps.max())
     begin, rows = first, len(steps)
     while rows > 1:
-        half = -(-rows // 2)
-        end = max(begin, int(steps[order[half]]))  # from here on at most half of the rows are needed
+        fewer = 1 << (rows - 1).bit_length() - 1  # the next smaller power of two
+        end = max(begin, int(steps[order[fewer]]))  # from here on no more rows are needed
         if longest - end < FEWEST:
             break
         if end > begin:
             yield begin, end, order[:rows]
-        begin, rows = end, half
+        begin, rows = end, fewer
     yield begin, longest, order[:rows]
 
 

@@ -109,15 +109,17 @@ def test_clients_that_have_ended_leave_the_chunk(
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12).map(np.array), st.integers(0, 1))
 def test_every_step_is_in_one_stage(steps: np.ndarray, first: int) -> None:
-    """A stage has the rows of all clients that have steps left at its beginning. It has less than twice as
-    many, unless too few steps are left."""
+    """A stage has the rows of all clients that have steps left; all but the first are powers of two. No
+    smaller one would do, unless too few steps are left."""
     begin, computed = first, np.zeros((len(steps), 41), dtype=int)
     for start, end, rows in unequal.stages(steps, first):
         assert start == begin <= end
         assert len(set(rows)) == len(rows)
         for k in range(start, end):
             needed = int((steps > k).sum())
-            assert steps.max() - k <= unequal.FEWEST or len(rows) == 1 or 2 * needed > len(rows)
+            smaller = [2**n for n in range(4) if 2**n < len(rows)]
+            assert steps.max() - k <= unequal.FEWEST or all(needed > size for size in smaller)
+        assert len(rows) in (len(steps), 1, 2, 4, 8)
         computed[rows, start:end] += 1
         begin = end
     assert begin == max(first, steps.max())
