@@ -303,6 +303,12 @@ def fewest_seeds(rows: pd.DataFrame, keys: list[str]) -> int:
     return int(rows.groupby(keys).seed.nunique().min())
 
 
+def diverged(rows: pd.DataFrame) -> str:
+    """What follows a number of runs of which some diverged: `, 1 diverged`. They count with accuracy 0."""
+    lost = int((rows.status == "diverged").sum()) if "status" in rows else 0
+    return f", {lost} diverged" if lost else ""
+
+
 def said(scores: pd.Series, column: str = "accuracy") -> str:
     """Mean, sample standard deviation and number of seeds: `84.5% +- 0.7% (5)`."""
     many = len(scores) > 1

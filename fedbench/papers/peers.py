@@ -28,6 +28,7 @@ from fedbench.papers.claims import (
     Claim,
     FrontPageRow,
     Untested,
+    diverged,
     on_figure,
     rows_of,
     said,
@@ -118,7 +119,7 @@ def _ours(
         return {"ours (n)": "", "chosen": ""}
     if table.target is None:
         best = tuned(rows)
-        number = said(best.groupby("seed").final_accuracy.mean())
+        number = said(best.groupby("seed").final_accuracy.mean()) + diverged(best)
     else:
         needed = rounds_to(table.target, rounds[rounds.dir.isin(rows.dir)])
         keys = _keys(rows)

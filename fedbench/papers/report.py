@@ -137,11 +137,13 @@ def _page(results: Results, top: Path) -> str:
     rows = [_front_row(row, named, results) for paper in PAPERS for row in paper.rows
             if {name.partition("/")[0] for name in row.claims} <= set(named)]  # fmt: skip
     kinds = {kind: [said for claim, said in results.judged.items() if claim.kind == kind] for kind in KINDS}
+    not_run = sum(not any(finding.numbers for _, finding in judged) for judged in kinds["peers"])
     said = {kind: counts(judged) for kind, judged in kinds.items()}
     absent = [name for name in FIGURES if name not in results.places]
     peers = (
         f"{len(kinds['peers'])} rows of tables of other suites and papers (presets `peers/NAME`), at the"
-        f" settings that their pages name: {said['peers']}. Smaller settings are ~ at most."
+        f" settings that their pages name: {said['peers']}. Smaller settings are ~ at most;"
+        f" {not_run} are ? since they were not run here."
     )
     return _filled(
         "first",

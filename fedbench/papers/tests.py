@@ -28,6 +28,7 @@ from fedbench.papers.claims import (
     by_seed,
     curve,
     curves_by_seed,
+    diverged,
     exceeds,
     few,
     fewest_seeds,
@@ -104,7 +105,7 @@ class Near(Test):
         n, mean = len(scores), float(scores.mean())
         slack = self.tolerance * (self.value if self.column == "T" else 1.0)
         low, high = (pd.Series(end, scores.index) for end in (self.value - slack, self.value + slack))
-        text = said(scores, self.column)
+        text = said(scores, self.column) + diverged(rows)
         last = said(by_seed(data, rows, "final_accuracy"))
         also = f"; last evaluations {last}" * (self.column == "best_accuracy")
         numbers = f"{short(self.method)} {text}{also}"

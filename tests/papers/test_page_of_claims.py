@@ -80,6 +80,15 @@ def test_the_gallery_counts_what_the_page_counts() -> None:
     assert counted("".join(ledger)) - Counter({"?": len(absent)}) == counted(gallery)
 
 
+def test_rows_of_tables_that_were_not_run_are_said() -> None:
+    """They count as undecided, beside those with numbers."""
+    table = pd.read_csv(ROOT / "outputs/figures/claims.csv")
+    ran = table[table.kind == "peers"].groupby("claim").numbers.apply(lambda cells: cells.notna().any())
+    page = (ROOT / "outputs/README.md").read_text()
+    assert f"\n{len(ran)} rows of tables of other suites" in page
+    assert f"; {(~ran).sum()} are ? since they were not run here." in page
+
+
 def test_the_first_readme_says_the_same_totals() -> None:
     """The papers' claims and their verdicts, as outputs/README.md counts them."""
     text = (ROOT / "outputs/README.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,16 @@ def test_a_smaller_setting_is_consistent_at_most() -> None:
     assert [_judged(claim, "paper", one) for one in (near, far)] == ["yes", "opposite here"]
     assert [_judged(claim, "cpu", one) for one in (near, far)] == ["consistent", "cannot tell"]
     assert [_judged(claim, "cpu", one[:1]) for one in (near, far)] == ["consistent", "cannot tell"]
+
+
+def test_runs_that_diverged_are_said_beside_their_0() -> None:
+    """A diverged run counts as 0 %."""
+    claim = next(claim for claim in CLAIMS if claim.name == "niid_cifar10-Dirichlet(0.5)-NIID-Bench")
+    runs = pd.DataFrame({"final_accuracy": [math.nan, 0.6], "seed": [0, 1], "dir": ["a", "b"]})
+    runs = runs.assign(algorithm="fedavg", status=["diverged", "completed"], partition="dirichlet")
+    runs["clients.total"] = 10
+    finding = judge(claim, claim.tests[0], Evidence(runs, made={"scale": "cpu"}))
+    assert finding.numbers == "FedAvg 30.0% +- 42.4% (2), 1 diverged"
 
 
 def test_rounds_to_a_target_are_interpolated_on_the_best_so_far() -> None:
