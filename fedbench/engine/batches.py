@@ -8,6 +8,7 @@ job depends only on (seed, stream, client, n, p): it sorts hashed keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -139,30 +140,27 @@ class BatchIndices:
 
     def upto(self, steps: int) -> BatchIndices:
         """The mini-batches of the first steps."""
-        count, keys = (None if each is None else each[:steps] for each in (self.count, self.keys))
-        masks = None if self.masks is None else tuple(mask[:steps] for mask in self.masks)
         known = Known(self.known.count[:steps], self.known.steps)
-        return BatchIndices(self.index[:steps], count, self.steps, keys, known, masks)
+        return self._changed(lambda x: x[:steps], self.steps, known)
 
     def of_jobs(self, at: Tensor) -> BatchIndices:
-        """The mini-batches of the jobs `at` (P,)."""
-        count, keys = (None if each is None else each[:, at] for each in (self.count, self.keys))
-        masks = None if self.masks is None else tuple(mask[:, at] for mask in self.masks)
-        same = self.index.stride(0) == 0  # whole local batches are the same at every step
-        index = self.index[:1, at].expand(len(self), -1, -1) if same else self.index[:, at]
+        """The mini-batches of the jobs `at` (P,). Whole local batches stay expanded along the steps."""
         known = Known(self.known.count[:, at.numpy()], self.known.steps[at.numpy()])
-        return BatchIndices(index, count, self.steps[at], keys, known, masks)
+
+        def rows(x: Tensor) -> Tensor:
+            return x[:1, at].expand(len(x), *[-1] * (x.dim() - 1)) if x.stride(0) == 0 else x[:, at]
+
+        return self._changed(rows, self.steps[at], known)
 
     def padded(self, more: int) -> BatchIndices:
         """The mini-batches with the first job repeated `more` times at the end."""
-        count, keys = self.count, self.keys
-        return BatchIndices(
-            repeat_first(self.index, more, 1),
-            None if count is None else repeat_first(count, more, 1),
-            repeat_first(self.steps, more),
-            None if keys is None else repeat_first(keys, more, 1),
-            self.known,
-        )
+        return self._changed(lambda x: repeat_first(x, more, 1), repeat_first(self.steps, more), self.known)
+
+    def _changed(self, change: Callable[[Tensor], Tensor], steps: Tensor, known: Known) -> BatchIndices:
+        """The same fields, every tensor (K, C, ...) changed."""
+        count, keys = (None if x is None else change(x) for x in (self.count, self.keys))
+        masks = None if self.masks is None else tuple(map(change, self.masks))
+        return BatchIndices(change(self.index), count, steps, keys, known, masks)
 
 
 def repeat_first(value: Tensor, more: int, dim: int = 0) -> Tensor:

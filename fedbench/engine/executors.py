@@ -30,8 +30,8 @@ class Facts(NamedTuple):
     draw: Tensor
     full_grad: Tensor | None
 
-    def row(self, c: int) -> Facts:
-        """The facts of one job of a chunk."""
+    def row(self, c: int | Tensor) -> Facts:
+        """The facts of one job of a chunk, or of several (P,)."""
         full = None if self.full_grad is None else self.full_grad[c]
         return Facts(self.steps[c], self.samples[c], self.draw[c], full)
 
@@ -50,8 +50,8 @@ class Given(NamedTuple):
     facts: Facts
     h: Vectors
 
-    def row(self, c: int) -> Given:
-        """What one job of a run's chunk has."""
+    def row(self, c: int | Tensor) -> Given:
+        """What one job of a run's chunk has, or several (P,)."""
         return self._replace(mine=row(self.mine, c), facts=self.facts.row(c))
 
     def axes(self, joined: bool) -> Any:
@@ -226,11 +226,8 @@ class Work:
 
     def of_clients(self, at: Tensor) -> Work:
         """The work of the clients `at` (P,) of a run's chunk."""
-        facts = Facts(*(None if x is None else x[at] for x in self.given.facts))  # type: ignore[arg-type]
-        given = self.given._replace(mine=pick(self.given.mine, at), facts=facts)
-        return replace(
-            self, given=given, statistics=pick(self.statistics, at), batches=self.batches.of_jobs(at)
-        )
+        statistics, batches = row(self.statistics, at), self.batches.of_jobs(at)
+        return replace(self, given=self.given.row(at), statistics=statistics, batches=batches)
 
     def padded(self, more: int) -> Work:
         """This work with the first client repeated `more` times at the end."""
@@ -253,13 +250,8 @@ def cut(vectors: Vectors, clients: int) -> Vectors:
     return {name: value[:clients] for name, value in vectors.items()}
 
 
-def pick(vectors: Vectors, at: Tensor) -> Vectors:
-    """The rows `at` (P,) of every tensor."""
-    return {name: value[at] for name, value in vectors.items()}
-
-
-def row(vectors: Vectors, c: int) -> Vectors:
-    """The vectors of client `c`."""
+def row(vectors: Vectors, c: int | Tensor) -> Vectors:
+    """The vectors of client `c`, or the rows of several (P,)."""
     return {name: value[c] for name, value in vectors.items()}
 
 

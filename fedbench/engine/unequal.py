@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.engine.executors import Work, pick
+from fedbench.engine.executors import Work, row
 from fedbench.engine.graph import State, Step, eagerly
 from fedbench.method import Vectors
 
@@ -31,7 +31,7 @@ def unequally(step: Step, local: Vectors, work: Work, first: int) -> State:
             local, statistics = eagerly(step, local, part, begin)
         else:
             at = torch.from_numpy(rows)
-            moved = eagerly(step, pick(local, at), part.of_clients(at), begin)
+            moved = eagerly(step, row(local, at), part.of_clients(at), begin)
             local, statistics = _put(local, moved[0], at), _put(statistics, moved[1], at)
     return local, statistics
 
