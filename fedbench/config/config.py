@@ -321,11 +321,6 @@ class Config(Settings):
         """`given` under dotted keys (`flat`)."""
         return dict(_walk(self.given, ""))
 
-    @property
-    def divides_data(self) -> bool:
-        """Whether data are divided before training (`fedbench.data.partitions.divide`)."""
-        return self.dataset.pool is not None or self.partition.leaves_out
-
 
 USUAL = {item.name: item.default.name for item in dataclasses.fields(Config) if hasattr(item.default, "name")}
 """Groups that a configuration may leave out, and the option that it then has."""

@@ -34,7 +34,6 @@ class PartitionOptions(ABC):
     """The options that all partitions share."""
 
     name: ClassVar[str]
-    leaves_out: ClassVar[bool] = False  # whether some samples may belong to no client
     by_class: ClassVar[bool] = False  # whether it divides by the labels of classes
     seed: int | None = seed_of(null="the run's seed", help="seed of the random draws, if there are any")
 

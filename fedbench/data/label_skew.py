@@ -294,7 +294,7 @@ class LognormalLabels(PartitionOptions):
     """FedProxVR's users: few labels each, sizes over two decades, a good part of the data unused."""
 
     name = "lognormal_labels"
-    leaves_out = by_class = True
+    by_class = True
     labels: int = integer(2, low=1, help="labels per client: (client + j) mod classes")
 
     def draw(self, p: Problem) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -50,37 +49,36 @@ def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) 
     return np.array([numbers.get(user, UNUSED) for user in whose.tolist()], dtype=np.int64)
 
 
-def divide(data: Dataset, options: PartitionOptions, pool: float | None, clients: int, seed: int) -> Dataset:
-    """Keep the samples that belong to a client and set `Dataset.client`. Mean and std stay as they are.
+def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, seed: int) -> Dataset:
+    """Divide data that come from `pooled`: the share `pool` of every client's samples becomes the test set,
+    or those that the file of partition=file names. Samples of no client go. Mean and std stay as they are.
 
-    If `pool` is given, the data come from `pooled`, and this share of every client's samples becomes the test
-    set, or those that the file of partition=file names. `seed`: the run's, used if partition.seed is null.
-    Raises ConfigError as `partition` does, and for data on disk.
+    `seed`: the run's, used if partition.seed is null. Raises ConfigError as `partition` does.
     """
-    if data.on_disk:
-        allowed = "must give every sample to a client: samples of a directory of .npy files stay as they are"
-        raise ConfigError("partition", options.name, allowed)
     client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client, pool)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
     tests = options.tests()
     if tests is None:
-        train, test = held_out(client, pool or 0.0, rng)
+        train, test = held_out(client, pool, rng)
     else:
         train, test = (np.flatnonzero((client != UNUSED) & chosen) for chosen in (~tests, tests))
-    unused = f"{len(client) - len(train) - len(test):,} samples belong to no client"
-    changes: dict[str, Any] = {"x_train": data.x_train[train], "y_train": data.y_train[train]}
-    changes |= {"client": client[train], "test_client": None}
-    if pool is None:
-        note = f"{len(train):,} training samples were used, {unused}"
-    else:
-        changes |= {"x_test": data.x_train[test], "y_test": data.y_train[test], "test_client": client[test]}
-        is_test = np.isin(np.arange(len(client)), test)
-        changes["pooled"] = {"pool": np.array(pool), "pooled_client": client, "pooled_test": is_test}
-        note = (
-            f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
-            f"training and {len(test):,} test samples, {unused}"
-        )
-    return dataclasses.replace(data, **changes, note="; ".join(filter(None, [data.note, note])))
+    unused = len(client) - len(train) - len(test)
+    note = (
+        f"training and test set pooled, {pool:g} of every client's samples for the test: {len(train):,} "
+        f"training and {len(test):,} test samples, {unused:,} samples belong to no client"
+    )
+    is_test = np.isin(np.arange(len(client)), test)
+    return dataclasses.replace(
+        data,
+        x_train=data.x_train[train],
+        y_train=data.y_train[train],
+        client=client[train],
+        x_test=data.x_train[test],
+        y_test=data.y_train[test],
+        test_client=client[test],
+        pooled={"pool": np.array(pool), "pooled_client": client, "pooled_test": is_test},
+        note="; ".join(filter(None, [data.note, note])),
+    )
 
 
 def validation_samples(client: np.ndarray, share: float, seed: int) -> np.ndarray:

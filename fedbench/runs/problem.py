@@ -45,6 +45,15 @@ class Division:
     sizes: np.ndarray  # (N,) n_i
     test_client: np.ndarray | None  # client of each test sample, negative if none; None: not known
 
+    @property
+    def note(self) -> str | None:
+        """How many training samples belong to a client, if not all do."""
+        unused = np.count_nonzero(self.partition == UNUSED)
+        if not unused:
+            return None
+        used = len(self.partition) - unused
+        return f"{used:,} training samples were used, {unused:,} samples belong to no client"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -65,6 +74,7 @@ class Problem:
     rates: dict[str, Callable[[int], float]]  # of rates that change over rounds, the factor in each round
     cost: Cost
     notes: tuple[str, ...]  # what a reader of the results should know
+    data_note: str | None  # which samples there are, if not those of the official data set; one of `notes`
 
     @property
     def counts(self) -> Counts:
@@ -101,7 +111,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_schedule(config, method)
 
     dataset = session.dataset(config)
-    own_tests = config.divides_data or isinstance(config.partition, Natural)
+    own_tests = config.dataset.pool is not None or isinstance(config.partition, Natural)
     checks.check_task(config, dataset, method, whose_tests=own_tests and dataset.test_client is not None)
     division = _division(config, dataset, own_tests)
     checks.check_division(config, division.sizes, division.test_client)
@@ -135,9 +145,11 @@ def problem_of(config: Config, session: Session) -> Problem:
     if kept := KEPT_TO_EVALUATE.get(config.eval.model):
         cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})
     checks.check_local_steps(config, method, hyper, cost)
+    data_note = "; ".join(filter(None, (dataset.note, division.note))) or None
+    notes += [data_note] if data_note else []
     problem = Problem(
         config, dataset, division, model, layout, method, setting, steps, equal, work, batch, hyper,
-        {**rates}, cost, tuple([*notes, dataset.note] if dataset.note else notes),
+        {**rates}, cost, tuple(notes), data_note,
     )  # fmt: skip
     keeps = method.keeps_state or config.optimizer.keep
     if keeps and traces.overlaps(config, method.dispatch):  # only the trace can tell whether jobs do
@@ -148,12 +160,13 @@ def problem_of(config: Config, session: Session) -> Problem:
 def _division(config: Config, dataset: Dataset, own_tests: bool) -> Division:
     """The clients' samples. `own_tests`: the partition keeps the clients of test samples."""
     N, test_client = config.clients.total, dataset.test_client if own_tests else None
-    if dataset.client is not None and config.divides_data:  # already divided by this partition
+    pooled = config.dataset.pool is not None
+    if dataset.client is not None and pooled:  # already divided by this partition
         partition = dataset.client
     else:
         y = dataset.y_train.numpy()
         partition = partitions.partition(config.partition, y, dataset.classes, N, config.seed, dataset.client)
-    if test_client is not None and not config.divides_data:
+    if test_client is not None and not pooled:
         test_client = partitions.clients_of(test_client, dataset.client, partition)
     validation = partitions.validation_samples(partition, config.dataset.validation, config.seed)
     assignment = partition.copy()

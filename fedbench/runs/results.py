@@ -104,7 +104,7 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float) -> dict[
         "versions": provenance.versions(),
         "commit": execution.commit,
         "data": list(problem.dataset.files),
-        "data_note": problem.dataset.note,
+        "data_note": problem.data_note,
         "config": flat(config),
     }
 

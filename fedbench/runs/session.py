@@ -44,7 +44,7 @@ class Session:
     @staticmethod
     def data_key(config: Config) -> tuple[Hashable, ...]:
         """What the configuration's data set depends on."""
-        chosen, partition = config.dataset, config.partition if config.divides_data else None
+        chosen, partition = config.dataset, config.partition if config.dataset.pool is not None else None
         read = inputs(flat(config))  # a file may be replaced between two runs
         content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
         place = as_given(config.data.root).resolve()
@@ -53,12 +53,12 @@ class Session:
 
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read if it is not at hand. Raises ConfigError and DataError."""
-        divided, chosen, root = config.divides_data, config.dataset, config.data.root
+        chosen, root = config.dataset, config.data.root
         key, (seed, clients) = self.data_key(config), _of_own_clients(config)
         found = self._datasets.pop(key, None)
         if found is None or not unchanged(found.files):
             found = datasets.load(chosen, root, seed=seed, clients=clients)
-            if divided:
+            if chosen.pool is not None:
                 found = partitions.divide(found, config.partition, chosen.pool, clients, seed)
         self._datasets[key] = found
         while len(self._datasets) > DATASETS_KEPT:
@@ -87,5 +87,5 @@ class Session:
 def _of_own_clients(config: Config) -> tuple[int, int]:
     """The seed and the number of clients if the data set depends on them, else zeros."""
     chosen = config.dataset
-    own = config.divides_data or chosen.partition is not None or isinstance(chosen, UserDataset)
+    own = chosen.pool is not None or chosen.partition is not None or isinstance(chosen, UserDataset)
     return (config.seed, config.clients.total) if own else (0, 0)

@@ -123,7 +123,8 @@ def test_the_last_row_is_what_the_saved_model_does_on_the_samples_of_the_file(
     with np.load(tmp_path / "partition.npz") as arrays:
         client, held = arrays["client"], arrays["validation"]
     assert client.shape == held.shape == run.problem.dataset.y_train.shape
-    many, sizes = np.bincount(client[held], minlength=N), np.bincount(client, minlength=N)
+    assert (client[held] >= 0).all()
+    many, sizes = np.bincount(client[held], minlength=N), np.bincount(client[client >= 0], minlength=N)
     assert (many <= np.ceil(0.15 * sizes)).all()
     assert many.sum() > 0
     row, y = table(tmp_path).iloc[-1], run.problem.dataset.y_train.numpy()
@@ -132,8 +133,9 @@ def test_the_last_row_is_what_the_saved_model_does_on_the_samples_of_the_file(
     assert row.validation_loss == pytest.approx(loss[held].mean(), rel=1e-10)
     right = out.argmax(1) == y
     assert row.validation_accuracy == pytest.approx(right[held].mean(), rel=1e-12)
-    mine = np.bincount(client[~held], weights=loss[~held]) / np.bincount(client[~held])
-    expected = loss[~held].mean() if run.problem.method.weighting == "samples" else mine.mean()
+    own = ~held & (client >= 0)
+    mine = np.bincount(client[own], weights=loss[own]) / np.bincount(client[own])
+    expected = loss[own].mean() if run.problem.method.weighting == "samples" else mine.mean()
     assert row.train_loss == pytest.approx(expected, rel=1e-10)
 
 
@@ -164,9 +166,16 @@ def test_clients_own_models_are_measured_on_what_is_held_out_of_their_samples(tm
     assert row.validation_accuracy == pytest.approx(np.mean(right), rel=1e-12)
 
 
-def test_the_file_rebuilds_the_partition_and_what_is_held_out(tmp_path: Path) -> None:
-    go(tmp_path / "one", "dataset.validation=0.2")
-    words = [word for word in SMALL.split() if not word.startswith("partition")]
+@pytest.mark.parametrize("name", ["dirichlet", "lognormal_labels"])
+def test_the_file_rebuilds_the_partition_and_what_is_held_out(name: str, tmp_path: Path) -> None:
+    """Samples that no client has are -1 there."""
+    go(tmp_path / "one", "dataset.validation=0.2", f"partition={name}", "dataset.train_samples=1200")
+    unused = np.count_nonzero(np.load(tmp_path / "one" / "partition.npz")["client"] == -1)
+    assert (unused > 0) == (name == "lognormal_labels")
+    note = summary(tmp_path / "one")["data_note"]
+    assert (f"; {1200 - unused:,} training samples were used, {unused:,} samples" in note) == (unused > 0)
+    words = [word for word in SMALL.split() if not word.startswith(("partition", "dataset"))]
+    words += ["dataset.train_samples=1200"]
     words += ["dataset.validation=0.2", "partition=file", f"partition.path={tmp_path}/one/partition.npz"]
     Run(compose_config(words)).go(tmp_path / "again")
     pd.testing.assert_frame_equal(table(tmp_path / "one"), table(tmp_path / "again"), check_exact=True)
