@@ -52,6 +52,9 @@ def check_schedule(config: Config, method: Algorithm) -> None:
             raise ConfigError("participation", chosen.name, f"must be uniform: {needs}")
         if chosen.stragglers and chosen.straggler_work == "drop":
             raise ConfigError("participation.straggler_work", "drop", f"must be partial: {needs}")
+    if chosen.name == "bernoulli" and method.every_arrival:
+        allowed = f"lets several clients arrive together, but {method.name} updates on every single arrival"
+        raise ConfigError("participation", chosen.name, allowed)
     if chosen.name == "weighted" and (method.keeps_state or method.caches):
         allowed = f"lets a client count twice, which {method.name}'s per-client state does not allow"
         raise ConfigError("participation", chosen.name, allowed)

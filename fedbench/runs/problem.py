@@ -14,6 +14,7 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.config import imports
 from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
+from fedbench.config.overrides import written
 from fedbench.data import Dataset, partitions
 from fedbench.data.division import UNUSED
 from fedbench.data.partition_options import Natural
@@ -100,8 +101,13 @@ class Problem:
     @cached_property
     def trace(self) -> Trace:
         """Who works when, and whose results make which update."""
-        steps = self.steps_or_epochs[0] or 1
-        return traces.build_trace(self.config, self.method.dispatch, self.division.sizes, steps)
+        return self.trace_of(self.config.rounds)
+
+    def trace_of(self, rounds: int) -> Trace:
+        """The trace of a run that has ended after so many rounds: the first part of the whole one, in which
+        a job that a later update uses is outstanding."""
+        config, steps = replace(self.config, rounds=rounds), self.steps_or_epochs[0] or 1
+        return traces.build_trace(config, self.method.dispatch, self.division.sizes, steps)
 
 
 def problem_of(config: Config, session: Session) -> Problem:
@@ -181,8 +187,10 @@ def _steps_or_epochs(local: Local, method: Algorithm) -> tuple[int | None, int |
     steps, epochs = local.steps, local.epochs_range[1] if local.epochs_range else local.epochs
     fixed = method.fixed_steps
     if fixed is not None:
-        if epochs is not None or steps not in (None, fixed):
-            key, value = ("local.epochs", epochs) if epochs is not None else ("local.steps", steps)
-            raise ConfigError(key, value, f"{method.name} makes exactly {fixed} local step(s)")
+        allowed = {"steps": (None, fixed), "epochs": (None,), "epochs_range": (None,)}
+        for key, values in allowed.items():
+            if (value := getattr(local, key)) not in values:
+                says = f"{method.name} makes exactly {fixed} local step(s)"
+                raise ConfigError(f"local.{key}", written(value), says)
         return fixed, None
     return (DEFAULT_STEPS, None) if steps is None and epochs is None else (steps, epochs)

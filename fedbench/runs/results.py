@@ -20,6 +20,7 @@ from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, reason_to_stop, rounds_to
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
 from fedbench.schedule import report
+from fedbench.schedule.trace import Trace
 
 _HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
 
@@ -51,13 +52,15 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
     tensors = {**problem.model.state_dict(), **problem.layout.unflatten(loop.theta), **loop.statistics}
     state = {name: value.detach().cpu().clone() for name, value in tensors.items()}
     write_torch(here.path / MODEL, state)
+    done, planned = rows[-1]["round"], problem.trace
+    trace = planned if done >= planned.updates else problem.trace_of(done)
     if config.trace:
         begin = float(execution.times[0])
-        atomically(here.path / JOBS, lambda file: report.write_jobs_csv(problem.trace, file, begin))
+        atomically(here.path / JOBS, lambda file: report.write_jobs_csv(trace, file, begin))
     if (further := execution.evaluator.further) and CONFUSION in further.metrics:
         execution.evaluator.whole(loop.evaluated(), loop.statistics)
         further.draw_confusion(here.path / f"{CONFUSION}.png")
-    found = _summary(execution, rows, seconds)
+    found = _summary(execution, rows, seconds, trace)
     kept = config.checkpoint.keep or found["status"] == PAUSED
     sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}
     here.write_summary({**found, "files": sizes})
@@ -68,18 +71,18 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
     return found
 
 
-def _summary(execution: Execution, rows: Sequence[Row], seconds: float) -> dict[str, Any]:
-    """The content of a run's summary.json but the sizes of files."""
+def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: Trace) -> dict[str, Any]:
+    """The content of a run's summary.json but the sizes of files. `trace`: of the rounds that were done."""
     problem, placement, loop = execution.problem, execution.placement, execution.loop
     config, method, executor = problem.config, problem.method, loop.trainer.executor
-    done, trace = rows[-1]["round"], problem.trace
+    done, planned = rows[-1]["round"], problem.trace
     stopped = reason_to_stop(rows, config.patience, config.target)
     if not is_finite(rows[-1]):
         status = "diverged"
-    elif not stopped and done < trace.updates:
+    elif not stopped and done < planned.updates:
         status = PAUSED
     else:  # starved: too few clients were left
-        status = "starved" if trace.starved and not stopped else "completed"
+        status = "starved" if planned.starved and not stopped else "completed"
     return {
         "status": status,
         "rounds": done,

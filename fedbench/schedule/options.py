@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, word
 from fedbench.fields import choice, custom, integer, nonnegative, number, switch
 from fedbench.schedule.classes import Bands, HeteroExponential
 from fedbench.schedule.laws import (
@@ -114,10 +115,12 @@ queue               every client; a busy one works through its queue""",
     )
     timeout: float = nonnegative(0.0, help="time until the server notices that a job died")
     leave: tuple[tuple[int, float], ...] | None = _times(
-        "[[client, time], ...]: the client leaves for good; its running job fails"
+        "[[client, time], ...]: the client leaves for good; its running job fails. Times count from the "
+        "first dispatch, which comes after a survey if the algorithm makes one"
     )
     join: tuple[tuple[int, float], ...] | None = _times(
-        "[[client, time], ...]: the client is not available before this time"
+        "[[client, time], ...]: the client is not available before this time, which counts as leave's do; "
+        "it takes part in a survey all the same"
     )
 
 
@@ -150,9 +153,11 @@ def complete(
         return None
     brought = dispatch or {}
     if schedule.staleness is not None:
-        for name, value in vars(schedule).items():
-            if name != "staleness" and value not in (None, 0):
-                raise _error(schedule, name, "must be null where schedule.staleness is prescribed")
+        for item in dataclasses.fields(schedule):
+            unset = word(item.default)
+            if item.name != "staleness" and word(getattr(schedule, item.name)) != unset:
+                allowed = f"must be {unset} where schedule.staleness is prescribed"
+                raise _error(schedule, item.name, allowed)
         if "tau_cut" in brought:
             raise _error(schedule, "staleness", "must be null: the algorithm discards what arrives too late")
         return schedule

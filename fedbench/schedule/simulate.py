@@ -28,8 +28,9 @@ class Clock:
     """Times as the simulation adds and compares them: integer ticks, `unit` of them per unit of virtual time.
 
     If all durations are given, every time is a sum of decimal numbers: three times 0.1 and 0.3 are one
-    instant, but two different floats. If durations are drawn, the given numbers cause no ties, and floats are
-    kept with `unit` 1. Whole numbers also stay floats, which add them exactly.
+    instant, but two different floats. If some are drawn, floats are kept with `unit` 1: ties of given ones
+    (constant classes of delay=bands beside drawn ones) are then those of floats. Whole numbers also stay
+    floats, which add them exactly.
     """
 
     def __init__(self, durations: Iterable[float] | None, others: Iterable[float], failing: bool) -> None:

@@ -122,6 +122,8 @@ BY_A_RUN = [
     ("local.epochs_range=[3,2]", "local.epochs_range=[3,2]: must be a list [low, high]"),
     ("local.epochs_range=[2,3] local.epochs=2", "local.epochs_range=[2,3]: stands in place of"),
     ("participation=weighted algorithm=scaffold", "participation=weighted: lets a client count twice"),
+    ("participation=bernoulli algorithm=fedasync clients.per_round=1", "participation=bernoulli: lets"),
+    ("algorithm=dude_asgd local.epochs_range=[1,2]", "local.epochs_range=[1,2]: dude_asgd makes exactly 1"),
     ("participation=cyclic algorithm=led clients.per_round=20", "participation.groups=2: must be at"),
     ("participation=bernoulli algorithm=led clients.per_round=20", "participation=bernoulli: must be"),
     ("algorithm=local schedule=async", "algorithm=local: does not run under schedule=async"),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from run_files import metrics, runs, same_model, summary
 
@@ -59,6 +60,29 @@ def test_a_run_stops_at_its_target_as_the_longer_run_got_there(tmp_path: Path) -
     assert (found["status"], found["rounds"], found["stopped"]) == ("completed", at, f"target={target:g}")
     assert found["rounds_to_accuracy"][f"{target:g}"] == at
     assert found["rounds_to_accuracy"]["0.99"] is None
+
+
+@pytest.mark.parametrize("words", [["target=0.6"], ["checkpoint.until=4"]])
+@pytest.mark.parametrize("schedule", [ASYNC, [*ASYNC, "schedule.pool=queue", "schedule.p_fail=0.3"], []])
+def test_a_run_that_ends_early_has_the_jobs_of_its_rounds(
+    words: list[str], schedule: list[str], tmp_path: Path
+) -> None:
+    """What later updates use is still outstanding; jobs that start later are not there. The clock is that of
+    the last row."""
+    done = run(tmp_path / "cut", *schedule, "trace=true", "eval.every=1", *words)
+    run(tmp_path / "all", *schedule, "trace=true", "eval.every=1")
+    cut, whole = (pd.read_csv(tmp_path / name / "jobs.csv") for name in ("cut", "all"))
+    assert 0 < done["rounds"] < 12
+    whole = whole[whole.start_version < done["rounds"]]
+    same = ["job", "client", "start_version", "dispatch_time"]
+    pd.testing.assert_frame_equal(cut[same], whole[same])
+    used = whole.applied_update < done["rounds"]
+    assert cut.applied_update.equals(whole.applied_update.where(used))
+    assert set(cut.status[whole.applied_update >= done["rounds"]]) <= {"outstanding"}
+    last, said = metrics(tmp_path / "cut")[-1], done["schedule"]
+    assert said["virtual_time"] == float(last["virtual_time"])
+    assert said["jobs"]["applied"] == 3 * done["rounds"]
+    assert 2600 * (said["jobs"]["applied"] + said["jobs"]["discarded"]) == int(last["uplink_bytes"])
 
 
 def test_a_checkpoint_of_the_last_evaluation_is_not_gone_on_from(tmp_path: Path) -> None:

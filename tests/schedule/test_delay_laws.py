@@ -113,6 +113,9 @@ def test_survey_is_the_slowest_exchange_at_its_own_address():
     bands = {"name": "bands", "preset": "fadas_large", "counts": [29, 14, 7]}
     assert 70 < survey_offset(config(clients=50, delay=bands)) < 80  # the largest of seven on [50, 80)
     assert survey_offset(config(clients=4, delay={"name": "table", "table": [1, 2.5, 4, 1.25]})) == 4
+    assert (
+        survey_offset(config(clients=2, delay={"name": "table", "table": [[1, 50, 2], 3]})) == 3
+    )  # the first
     uniform_delay = config(clients=N, delay={"name": "uniform", "a": 0.0, "b": 1.0})
     assert survey_offset(uniform_delay) not in durations(uniform_delay, WHO, WHICH)
 

@@ -91,6 +91,7 @@ BAD_DELAYS: list[tuple[dict[str, Any], str]] = [
     ({"name": "bands", "classes": [1, 2], "shares": [1]}, "must be a list of bands [low, high]"),
     ({"name": "constant", "c": 1, "speed": [1, 2]}, "must have one entry for each of the 10 clients, has 2"),
     ({"name": "constant", "c": 1, "speed": -1}, "delay.speed=-1: must be a number >= 0"),
+    ({"name": "hetero_exponential", "speed": 1}, "delay.speed=1.0: must be null or a list"),
     ({"name": "none", "speed": 1}, "delay.speed=1: no such key; delay=none has no keys"),
 ]
 ROUNDS = {"name": "uniform", "stragglers": 0.5}
