@@ -19,7 +19,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
 
 from fedbench.config.grouping import in_order, plain
 from fedbench.errors import DataError
@@ -248,6 +248,10 @@ class _Picture:
                 ax.xaxis.set_minor_locator(NullLocator())
         for axis, name in ((ax.xaxis, self.options.x), (ax.yaxis, self.options.y)):
             if name.endswith(("_bytes", "evaluations")):
+                if axis.get_scale() == "log":
+                    low, high = axis.get_view_interval()
+                    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+                    axis.set_minor_formatter(NullFormatter())
                 axis.set_major_formatter(EngFormatter())
 
     def _add_strip(self, ax: Axes, ends: tuple[float, float]) -> None:

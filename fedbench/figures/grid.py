@@ -68,7 +68,7 @@ def draw_grid(
                 ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
                 ax.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)))
             last = rank + columns >= len(panels) or panels[rank + columns].x != panel.x
-            ax.tick_params(labelleft=not shared, labelbottom=last)
+            ax.tick_params(which="both", labelleft=not shared, labelbottom=last)
             ax.set(xlabel=panel.x_label if last else "", ylabel="" if shared else panel.y_label)
         names = {trace.label or trace.style.label: handle(trace.style) for trace in panels[0].traces}
         page.legend(names, math=True)

@@ -47,7 +47,8 @@ by_concurrency = partial(picture, name="concurrency", x=M_C, spread="points", no
 """Final accuracy against M_c, a point for each seed: seeds form two groups if some fail to train."""
 by_updates_averaging = partial(picture, name="average", x="round", y="test_accuracy")
 """Accuracy against server updates where the server averages: eta of the theorem, and of another task."""
-by_concurrency_averaging = partial(picture, name="average", x=M_C, spread="points",
+SMALLEST = "Rates and eta were chosen at M_c = S, not at figure 1's M_c."
+by_concurrency_averaging = partial(picture, name="average", x=M_C, spread="points", notes=(SMALLEST,),
                                    stages=("final-concurrency", f"final-{CHOSEN}-concurrency"))  # fmt: skip
 """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
 

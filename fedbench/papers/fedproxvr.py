@@ -26,7 +26,8 @@ ESTIMATOR = "algorithm.estimator"
 L = {"table1": 40, "table2": 200}
 """Smoothness implied by the paper's learning rates."""
 MU = "algorithm.mu"
-FIXED = {"algorithm.L": "L", "algorithm.beta": "β", MU: "μ"}
+FIXED = {"clients.total": "N", "clients.per_round": "S", "dataset.train_samples": "training samples",
+         "algorithm.L": "L", "algorithm.beta": "β", MU: "μ"}  # fmt: skip
 OTHERS = {MU: (0, 0.01, 0.1), "local.steps": (10, 20), "local.batch_size": (16, 32)}
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 BETAS = (5, 7, 9, 10, 15)
@@ -74,7 +75,7 @@ def by_beta_tau(out: Path) -> list[Path]:
 
 
 def _fixed(runs: Sequence[Run], varied: str) -> str:
-    """L, beta and mu on each data set, without the key that is varied: `MNIST: L = 200, β = 7, μ = 0.01.`"""
+    """`FIXED` on each data set, without the key that is varied: `MNIST: N = 10, L = 200, β = 7, μ = 0.01.`"""
     first = {str(run.choices["dataset"]): run.choices for run in reversed(runs)}
     parts = []
     for name in reversed(first):
@@ -87,10 +88,11 @@ def _fixed(runs: Sequence[Run], varied: str) -> str:
 def by_mu(out: Path) -> list[Path]:
     """Draw training loss and accuracy against rounds for each mu, a panel for each estimator. The y axis
     leaves out the values of the first rounds, next to which all mu look the same."""
-    files = []
+    files, rates = [], {option(run.choices[ESTIMATOR]): run.choices["algorithm.lr"] for run in runs_in(out)}
+    note = f"η = 1/(βL) with β = 7: {', '.join(f'{rate:g} ({name})' for name, rate in rates.items())}."
     for y, ends in (("train_loss", (0.4, 1.6)), ("test_accuracy", (0.5, 0.86))):
         limits = {"y": ends}
-        files += picture(out, y, "round", y=y, by=(MU,), rows=ESTIMATOR, limits=limits)
+        files += picture(out, y, "round", y=y, notes=[note], by=(MU,), rows=ESTIMATOR, limits=limits)
     return files
 
 

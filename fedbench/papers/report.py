@@ -32,6 +32,8 @@ _SUBSET = re.compile(
     r"([\d,]+) training and ([\d,]+) test samples, where the (\w+) split has ([\d,]+) and ([\d,]+)"
 )
 
+_TESTED = re.compile(r"([\d,]+ of [\d,]+) test samples were used")
+
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
     """Write the page, the ledger, its CSV and a page for each figure from the results kept below `root`.
@@ -173,6 +175,14 @@ def _beware(results: Results) -> Iterator[str]:
              for ours, test, split, all_, all_test in found]  # fmt: skip
     if parts:
         yield f"**EMNIST is a subset here**, one file in place of the official ones: {'; '.join(parts)}."
+    tested: dict[str, list[str]] = {}
+    for name, data in results.evidence.items():
+        words = " ".join(note for several in data.made.get("notes", []) for note in several)
+        for few in dict.fromkeys(_TESTED.findall(words)):
+            tested.setdefault(few, []).append(name)
+    if tested:
+        parts = [f"{few} in {', '.join(names)}" for few, names in tested.items()]
+        yield f"**A part of the test samples** was used in some figures: {'; '.join(parts)}."
     last: dict[int, list[str]] = {}
     for name, data in results.evidence.items():
         if "eval.final_k" in data.settings:

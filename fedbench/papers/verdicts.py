@@ -61,7 +61,8 @@ def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) ->
 
 def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Judged]:
     """The findings of a paper's claims. A "yes" that holds at 95 % only before Holm's correction becomes
-    "consistent". The correction covers the paper's claims (kinds paper and peers) that rest on a p-value."""
+    "consistent". One correction covers the paper's claims (kinds paper and peers) that rest on a p-value, and
+    another our own questions and readings."""
     judged = {
         claim: [
             (one, judge(claim, one, evidence[one.figure]) if one.figure in evidence else ABSENT)
@@ -69,14 +70,16 @@ def judgements(paper: Paper, evidence: Mapping[str, Evidence]) -> dict[Claim, Ju
         ]
         for claim in paper.claims
     }
-    tested = [(claim, rank) for claim, said in judged.items() for rank, (reading, one) in enumerate(said)
-              if one.p is not None and claim.kind in ("paper", "peers") and not reading.ours]  # fmt: skip
-    adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
-    for (claim, rank), p in zip(tested, adjusted, strict=True):
-        reading, one = judged[claim][rank]
-        if one.verdict == YES and p >= ALPHA:
-            weak = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; {UNCORRECTED}".strip("; "))
-            judged[claim][rank] = reading, weak
+    for ours in (False, True):
+        tested = [(claim, rank) for claim, said in judged.items() for rank, (reading, one) in enumerate(said)
+                  if one.p is not None and claim.kind != "construction"
+                  and ours == (claim.kind == "ours" or reading.ours)]  # fmt: skip
+        adjusted = holm([judged[claim][rank][1].p or 0.0 for claim, rank in tested])
+        for (claim, rank), p in zip(tested, adjusted, strict=True):
+            reading, one = judged[claim][rank]
+            if one.verdict == YES and p >= ALPHA:
+                weak = replace(one, verdict=CONSISTENT, reason=f"{one.reason}; {UNCORRECTED}".strip("; "))
+                judged[claim][rank] = reading, weak
     return judged
 
 

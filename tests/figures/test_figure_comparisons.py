@@ -63,10 +63,33 @@ def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
         np.testing.assert_allclose(mark.get_xydata(), np.column_stack([x, 0.9 * (x / 40) ** power]))
     colours = {text.get_text(): line.get_color()
                for text, line in zip(legend.get_texts(), legend.get_lines(), strict=True)}  # fmt: skip
-    said = f"PAdaMFed, S {fit.slope:.2f} ± {12.7062 * fit.stderr:.2f}".replace("-", "−")
+    said = f"PAdaMFed, S {fit.slope:.3f} ± {12.7062 * fit.stderr:.3f}".replace("-", "−")
     assert colours[said] == style.of_algorithm("padamfed").colour
     assert len({colours[name] for name in colours if not name.startswith("slope")}) == 3
     assert "MasFL" in colours
+
+
+def test_a_slope_has_the_interval_of_lines_at_each_seeds_own_level(tmp_path: Path) -> None:
+    """Least squares with a column for each of three seeds, whose levels lie far apart: 12 - 3 - 1 degrees of
+    freedom."""
+    from fedbench.papers.across import POWERS
+
+    rng, runs = np.random.default_rng(1), []
+    for seed, S in product(range(3), (1, 2, 4, 8)):
+        norm = (0.9 + 0.4 * seed) * S**-0.25 * np.exp(0.01 * rng.standard_normal())
+        metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, seed, last=20)]
+        config = {"clients.per_round": S, "local.steps": 2, "rounds": 20, "seed": seed}
+        runs.append({"metrics": metrics, "algorithm": "padamfed", "config": config, "norm": norm})
+    kept = [{key: value for key, value in run.items() if key != "norm"} for run in runs]
+    points = draw_speedup(read([write_sweep(tmp_path, kept, ["clients.per_round", "seed"])]), POWERS).points
+    of_seed = np.kron(np.eye(3), np.ones((4, 1)))
+    x = np.column_stack([of_seed, np.tile(np.log([1, 2, 4, 8]), 3)])
+    y = np.log([run["norm"] for run in runs])
+    found, (rest,), *_ = np.linalg.lstsq(x, y, rcond=None)
+    error = np.sqrt(rest / 8 * np.linalg.inv(x.T @ x)[3, 3])
+    assert points.n.tolist() == [3] * 4
+    assert points.slope.tolist() == pytest.approx([found[3]] * 4)
+    assert points.slope_half.tolist() == pytest.approx([2.306004 * error] * 4, rel=1e-5)
 
 
 def test_relative_rates_are_1_at_each_lines_own(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_table_has_a_row_for_every_method(tmp_path: Path) -> None:
 
 
 def test_the_captions_of_beta_and_tau_say_what_is_fixed(tmp_path: Path) -> None:
-    """L, beta and mu of each data set, without the one that is varied; K is the paper's tau."""
+    """N, S, L, beta and mu of each data set, without the one that is varied; K is the paper's tau."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for branch in experiment(FIGURES["fedproxvr/beta_tau"], "cpu").branches:
         (key, values), *others = sorted(branch.along.items(), key=lambda one: one[0] == "algorithm.estimator")
@@ -62,7 +62,9 @@ def test_the_captions_of_beta_and_tau_say_what_is_fixed(tmp_path: Path) -> None:
     out = keep_runs(tmp_path)
     fedproxvr.by_beta_tau(out)
     beta, tau = ((out / f"{name}.md").read_text() for name in ("beta", "tau"))
-    assert " Fashion-MNIST: L = 40, μ = 0.1; MNIST: L = 200, μ = 0.01. " in beta
-    assert (
-        " Fashion-MNIST: L = 40, β = 7, μ = 0.1; MNIST: L = 200, β = 7, μ = 0.01. K is the paper's τ. " in tau
+    few, many = (
+        "MNIST: N = 10, S = 10, training samples = 20000, L = 200",
+        " Fashion-MNIST: N = 100, S = 100, L = 40",
     )
+    assert f"{many}, μ = 0.1; {few}, μ = 0.01. " in beta
+    assert f"{many}, β = 7, μ = 0.1; {few}, β = 7, μ = 0.01. K is the paper's τ. " in tau
