@@ -16,8 +16,8 @@ server_lr=average is that gamma (in every round, where lr_schedule changes eta):
 the clients' models, or where some are late, moves by their mean displacement.
 
 "Travels" counts the vectors of length d that one client receives and sends per round; scalars are free.
-Sums that a client could derive from theta - y are kept in vectors of their own, because in float32 the
-difference of two models loses digits.
+Where a method sends a sum of its steps besides the model, the sum is kept in a vector of its own, because in
+float32 the difference of two models loses digits. Where the paper divides theta - y by eta, so do we.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ class Eval:
         "last",
         ("last", MEAN_OF_TWO, MEAN_OF_CLIENTS),
         help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP); "
-        "mean_of_all_clients: the mean of the models that clients ended their last jobs with, the "
-        "initial one where there was none (FedDyn). model.pt is the server's",
+        "mean_of_all_clients: the mean of the models that clients ended their last jobs with (those that the "
+        "server applied), the initial one where there was none (FedDyn). model.pt is the server's",
     )
     metrics: tuple[str, ...] = custom(
         [],

@@ -11,6 +11,7 @@ from typing import Any
 from fedbench.config.grouping import plain
 from fedbench.figures import style
 from fedbench.figures.lines import Line, PlotOptions, Series, band
+from fedbench.figures.lines import place as value_at
 from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
 
@@ -96,6 +97,12 @@ def fewer_line(lines: Sequence[Line], x: str) -> str:
     why = f", as runs stop {' or '.join(ends)}" if known else ""
     at, end = (" at the earliest", "the lowest") if many else ("", "the end")
     return f"n{of} falls after {x.replace('_', ' ')} {first:g}{at} and is {least} at {end}{why}."
+
+
+def absent_line(runs: Sequence[Run], x: str) -> str:
+    """A sentence if runs have no number for the choice `x` on the axis, such as null. Else empty."""
+    absent = sum(value_at(run, x)[0] is None for run in runs)
+    return f"Not drawn: {counted(absent, 'run')} without a number for {x}." if absent else ""
 
 
 def counted(number: int, noun: str) -> str:

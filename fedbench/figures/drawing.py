@@ -99,7 +99,7 @@ def draw_runs(
         line.lost or line.points["mean"].notna().any() or line.points.diverged.any() for line in lines
     ):
         raise DataError(f"x={x}, y={y}: no run has numbers of both")
-    fewer = caption.fewer_line(lines, x) if x in METRICS else ""
+    fewer = caption.fewer_line(lines, x) if x in METRICS else caption.absent_line(runs, x)
     said = caption.of_runs(runs, [line.series for line in lines], sources, options, [fewer, *notes])
     picture = _Picture(rows, options)
     with sheet():

@@ -3,7 +3,7 @@ every x."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
@@ -84,6 +84,9 @@ class PlotOptions:
     def __post_init__(self) -> None:
         check_choice("width", self.width, WIDTHS)
         check_choice("spread", self.spread, (AUTO, *SPREADS, POINTS))
+        for key, values in self.where.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise ConfigError(f"where {key}", values, "must be a list of values")
 
 
 def check_choice(key: str, value: str, allowed: Collection[str]) -> None:

@@ -21,6 +21,7 @@ from fedbench.fields import AVERAGE
 from fedbench.method import Algorithm, Setting
 from fedbench.method.cost import Cost
 from fedbench.runs import traces
+from fedbench.schedule.rates import ExponentialRate, StepRate
 from fedbench.schedule.trace import Trace
 
 JOB_BYTES = 90  # of a job, at least: its entries in the trace and in the weights of jobs
@@ -107,10 +108,12 @@ def check_rates(
     rates: Mapping[str, Callable[[int], float]],
 ) -> None:
     """Refuse a schedule of a rate that the method does not have, takes from its theorem or from another rate,
-    or that makes the rate too large for a number. Refuse a server's step that is to be the mean of the
+    or that makes it too large or too small for a number. Refuse a server's step that is to be the mean of the
     clients' models where none is. `rates`: of rates that change, the factor in each round."""
-    most = torch.finfo(torch.float64 if config.dtype == "float64" else torch.float32).max
+    numbers = torch.finfo(torch.float64 if config.dtype == "float64" else torch.float32)
+    most, least = numbers.max, numbers.tiny  # some methods divide by the rate
     too_large = f"{most:.3g}, the largest number of dtype={config.dtype}"
+    too_small = f"{least:.3g}, the smallest number of dtype={config.dtype}"
     for name, factor in rates.items():
         schedule, allowed = getattr(config, f"{name}_schedule"), ""
         if name not in method.numbers():
@@ -126,11 +129,16 @@ def check_rates(
             rate = max(rate, hyper["server_lr"])  # which follows it
         if rate > most:
             raise ConfigError(f"algorithm.{name}", rate, f"must be at most {too_large}")
-        last = math.inf  # the largest rate is the first or the last
+        if not config.rounds:
+            continue
+        last = math.inf  # the largest rate is the first or the last, and so is the smallest
         with contextlib.suppress(OverflowError):
             last = rate * factor(config.rounds - 1)
         if last > most:
             text = f"must be smaller: the rate would be above {too_large}, in round {config.rounds}"
+            raise ConfigError(f"{name}_schedule.factor", schedule.factor, text)
+        if last < least and isinstance(schedule, ExponentialRate | StepRate):
+            text = f"must be larger: the rate would be below {too_small}, in round {config.rounds}"
             raise ConfigError(f"{name}_schedule.factor", schedule.factor, text)
     if method.averages and (why := method.not_mean(setting)):
         text = f"must be a number: no step of {method.name} is the mean of the clients' models here"
@@ -138,8 +146,12 @@ def check_rates(
 
 
 def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, float], cost: Cost) -> None:
-    """Refuse an optimizer if the method makes steps of its own, and fine-tuning without a rate."""
-    optimizer, asked = config.optimizer, config.eval
+    """Refuse an optimizer if the method makes steps of its own, fine-tuning without a rate, and dropping what
+    clients send where they send nothing."""
+    optimizer, asked, here = config.optimizer, config.eval, config.participation
+    if here.stragglers and here.straggler_work == "drop" and not cost.uplink:
+        allowed = f"must be partial: {method.name}'s clients send nothing that could be dropped"
+        raise ConfigError("participation.straggler_work", "drop", allowed)
     if asked.finetune_steps and asked.finetune_lr is None and "lr" not in hyper:
         raise ConfigError("eval.finetune_lr", None, f"must be a number > 0: {method.name} has no lr")
     if optimizer.plain or cost.descends:

@@ -89,10 +89,11 @@ class Problem:
 
     @property
     def sample_weights(self) -> np.ndarray:
-        """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting."""
+        """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting, or where clients are
+        drawn by their numbers of samples, by these."""
         division = self.division
         trained, weights = division.trained, np.zeros(len(division.assignment))
-        if self.method.weighting == "samples":
+        if self.method.weighting == "samples" or self.config.participation.name == "weighted":
             weights[trained] = 1.0 / len(trained)
         else:
             weights[trained] = 1.0 / (self.counts.N * division.sizes[division.assignment[trained]])

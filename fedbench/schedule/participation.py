@@ -45,7 +45,8 @@ class Participation:
         ("partial", "drop"),
         help="""what a straggler does
 partial  it does a random number >= 1 of its local epochs (or steps) and sends the result (FedProx)
-drop     it does as much work and sends the result (which costs its bytes), and the server drops it""",
+drop     it does as much work and sends the result (which costs its bytes), and the server drops it;
+         what the client keeps stays as it was before""",
     )
 
     def check(self, clients: int, per_round: int) -> None:

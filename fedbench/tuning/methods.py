@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from fedbench import fields
 from fedbench.config.options import option_file, option_keys, read_file
@@ -44,7 +45,7 @@ def smaller(grid: Grid, defaults: Mapping[str, Value]) -> dict[str, list[Value]]
     while math.prod(map(len, left.values())) > SMALL:
         key = max(reversed(left), key=lambda name: len(left[name]))
         default = defaults.get(key.removeprefix(f"{_GROUP}."))
-        centre = default if _is_number(default) else left[key][len(left[key]) // 2]
+        centre = default if is_number(default) else left[key][len(left[key]) // 2]
         distances = [distance(value, centre) for value in left[key]]
         del left[key][max(range(len(distances)), key=lambda at: (distances[at], at))]
     return left
@@ -52,12 +53,13 @@ def smaller(grid: Grid, defaults: Mapping[str, Value]) -> dict[str, list[Value]]
 
 def distance(value: Value, centre: Value) -> float:
     """How far a value is from another one: logarithmically if both are positive; 1 if one is no number."""
-    if not (_is_number(value) and _is_number(centre)):
+    if not (is_number(value) and is_number(centre)):
         return float(value != centre)
     return abs(math.log(value / centre)) if value > 0 and centre > 0 else abs(value - centre)
 
 
-def _is_number(value: Value) -> bool:
+def is_number(value: Value) -> TypeGuard[float]:
+    """Whether a value has a place on a scale; true and false have none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

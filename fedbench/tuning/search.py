@@ -18,7 +18,7 @@ from fedbench.errors import UsageError
 from fedbench.sweeps.launch import asked, failures
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.records import RunRecord
-from fedbench.tuning.methods import distance
+from fedbench.tuning.methods import distance, is_number
 from fedbench.tuning.selection import Selection, select
 
 Point = Mapping[str, Value]
@@ -133,8 +133,9 @@ def beyond(selection: Selection, grid: Grid) -> list[dict[str, Value]]:
     grid or, for step sizes, beyond it at the same ratio. The other keys keep the winner's values."""
     points = []
     for key, side in selection.edges.items():
-        value, up = float(selection.winner[key]), side == "high"
-        values = sorted(map(float, grid[key]), reverse=not up)  # the end that the winner is at comes last
+        value, up = selection.winner[key], side == "high"
+        numbers = [number for number in grid[key] if is_number(number)]  # beside them: null, average
+        values = sorted(numbers, reverse=not up)  # the end that the winner is at comes last
         ahead = [v for v in values if (v > value if up else v < value)]
         if not ahead and key.endswith("lr") and len(values) > 1 and min(values[-2:]) > 0:
             ahead = [float(f"{value * values[-1] / values[-2]:.3g}")]

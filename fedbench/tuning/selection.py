@@ -24,6 +24,7 @@ from fedbench.config.grouping import in_order, plain, split
 from fedbench.config.overrides import Grid, Value
 from fedbench.runs.metrics import sign
 from fedbench.sweeps.records import RunRecord
+from fedbench.tuning.methods import is_number
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
 _LAST += ["diverged", "failed", "role", "edge"]
@@ -113,8 +114,8 @@ class Selection:
         """Keys in which the winner has the lowest or highest value tried -> low or high."""
         found = {}
         for key, value in self.winner.items():
-            numbers = [v for one in self.trials if isinstance(v := one.values[key], int | float)]
-            if len(set(numbers)) > 1 and value in (min(numbers), max(numbers)):
+            numbers = [v for one in self.trials if is_number(v := one.values[key])]
+            if is_number(value) and len(set(numbers)) > 1 and value in (min(numbers), max(numbers)):
                 found[key] = "low" if value == min(numbers) else "high"
         return found
 

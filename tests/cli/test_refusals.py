@@ -126,6 +126,10 @@ BY_A_RUN = [
     ("algorithm=dude_asgd local.epochs_range=[1,2]", "local.epochs_range=[1,2]: dude_asgd makes exactly 1"),
     ("participation=cyclic algorithm=led clients.per_round=20", "participation.groups=2: must be at"),
     ("participation=bernoulli algorithm=led clients.per_round=20", "participation=bernoulli: must be"),
+    ("algorithm=local participation.stragglers=0.5 participation.straggler_work=drop",
+     "participation.straggler_work=drop: must be partial: local's clients send nothing"),
+    ("lr_schedule=exponential lr_schedule.factor=0.9 rounds=1000",
+     "lr_schedule.factor=0.9: must be larger: the rate would be below 1.18e-38"),
     ("algorithm=local schedule=async", "algorithm=local: does not run under schedule=async"),
 ]  # fmt: skip
 

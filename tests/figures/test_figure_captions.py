@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from make_results import comparison, exact, write_run
 
+from fedbench.errors import ConfigError
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
 from fedbench.sweeps.tables import write_manifest
@@ -86,6 +87,16 @@ def test_a_key_that_a_sweep_varies_makes_lines_and_runs_left_out_are_said(
     assert drawing.points.test_accuracy_mean.tolist() == [0.1, 0.5, 0.1, 0.75]
     assert set(drawing.points.n) == {2}
     assert "left out" not in drawing.said["text"][0]
+
+
+def test_runs_without_a_number_on_the_axis_are_said(tmp_path: Path) -> None:
+    for size in (16, 32, None):
+        write_run(tmp_path / str(size), exact([0.1, 0.5]), config={"local.batch_size": size})
+    drawing = draw([tmp_path], PlotOptions("local.batch_size", "final_accuracy"))
+    assert drawing.points["local.batch_size"].tolist() == [16, 32]
+    assert "Not drawn: 1 run without a number for local.batch_size." in drawing.said["text"][0]
+    with pytest.raises(ConfigError, match=r"^where seed=1: must be a list of values"):
+        PlotOptions(where={"seed": 1})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

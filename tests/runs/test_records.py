@@ -178,6 +178,16 @@ def test_jobs_of_an_update_are_weighted_by_their_clients_alone(weighting: str) -
     assert not loop.base_weight[applied < 0].any()
 
 
+def test_clients_drawn_by_their_samples_minimise_the_mean_over_samples() -> None:
+    """p_i by the draw, so the equal mean of an update is that of f = sum p_i f_i, whatever the weighting."""
+    for participation, equal in (("weighted", True), ("uniform", False)):
+        words = ["algorithm=fedavg", "algorithm.weighting=uniform", f"participation={participation}"]
+        problem = Run(compose_config([*BASE, *words])).problem
+        weights = problem.sample_weights[problem.division.trained]
+        assert weights.sum() == pytest.approx(1)
+        assert (np.ptp(weights) < 1e-15) == equal
+
+
 def test_a_label_that_is_not_in_the_test_set_does_not_count_against_a_client() -> None:
     """Client 0 has labels 0, 0, 1, 2 and the test set 0, 0, 0, 1: its share of label 2 goes to the others.
     Client 1 has label 2 alone: nothing can be said of it."""

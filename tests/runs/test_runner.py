@@ -58,8 +58,9 @@ def test_row_zero_holds_the_survey(tmp_path: Path) -> None:
     assert int(last["uplink_bytes"]) == 8 * 650 * 4 + 2 * 3 * 2 * 650 * 4
 
 
-def test_rounds_zero_evaluates_the_initial_model(tmp_path: Path) -> None:
-    go(tmp_path, "rounds=0", "model.init=zeros")
+@pytest.mark.parametrize("rate", ["constant", "exponential", "cosine"])
+def test_rounds_zero_evaluates_the_initial_model(rate: str, tmp_path: Path) -> None:
+    go(tmp_path, "rounds=0", "model.init=zeros", f"lr_schedule={rate}")
     (row,) = metrics(tmp_path)
     assert float(row["test_loss"]) == pytest.approx(math.log(10), rel=1e-6)
     assert all(float(value.abs().max()) == 0 for value in model(tmp_path).values())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedbench.config.overrides import Value
 from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
 from fedbench.tuning.selection import Selection, select, trials_table
@@ -120,14 +121,29 @@ def test_ties_in_rounds_go_to_the_more_accurate_also_where_none_gets_there() -> 
         (0.1, [0.001, 0.01, 0.1], 1.0),  # beyond its end at the same ratio
         (0.01, [0.01, 0.1], 0.001),
         (0.01, [0.001, 0.003, 0.01, 0.1], 0.003),
+        (0.1, [0.01, 0.1, "average", None], 1.0),  # what is no number has no place
     ],
 )
-def test_the_search_goes_on_past_an_edge(best: float, grid: list[float], value: float) -> None:
+def test_the_search_goes_on_past_an_edge(best: float, grid: list[Value], value: float) -> None:
     """One further point, at the winner's other values."""
     tried = {lr: [0.9 if lr == best else 0.5] for lr in (0.01, 0.03, 0.1)}
     found = selected(table(tried, beta=0.2), [LR, "algorithm.beta"])
     points = beyond(found, {LR: grid, "algorithm.beta": [0.2]})
     assert points == [{LR: pytest.approx(value), "algorithm.beta": 0.2}]
+
+
+def test_integers_stay_integers_and_a_switch_has_no_edge() -> None:
+    """Of 2, 4, 8, 16 steps 4 and 8 were tried, each with and without Nesterov's momentum."""
+    rows = [
+        result({"local.steps": steps, "algorithm.nesterov": on, "seed": 0}, 0.1 * steps + 0.01 * on)
+        for steps in (4, 8)
+        for on in (False, True)
+    ]
+    found = selected(rows, ["local.steps", "algorithm.nesterov"])
+    assert found.edges == {"local.steps": "high"}
+    (point,) = beyond(found, {"local.steps": [2, 16, 4, 8], "algorithm.nesterov": [True, False]})
+    assert point == {"local.steps": 16, "algorithm.nesterov": True}
+    assert type(point["local.steps"]) is int
 
 
 def test_neighbours_differ_in_one_key_by_one_step() -> None:
