@@ -74,7 +74,8 @@ class Ranking:
         keys = [*self.task_keys, *self.by, *self.keys]
         lines = [[*keys, *(name.replace("_", " ") for name in self.shown), "n"]]
         for one in (one for standings in self.tasks.values() for one in standings):
-            cells = ["" if one.choices.get(key) is None else str(one.choices[key]) for key in keys]
+            values = [one.choices.get(key, "") for key in keys]  # empty: its options lack the key
+            cells = ["null" if value is None else str(value) for value in values]
             numbers = [mean_and_spread(one.numbers[name]) for name in self.shown]
             lines.append([*cells, *numbers, str(len(one.numbers[self.shown[-1]]))])
         places = [place for standings in self.tasks.values() for place in ("", *standings[0].directories)]
