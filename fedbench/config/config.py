@@ -99,7 +99,8 @@ class Local:
         None,
         ("blocks",),
         null="shuffled passes",
-        help="blocks: one of floor(n/B) + 2 fixed blocks a step, one of them empty (FedProxVR's scripts)",
+        help="blocks: one of floor(n/B) + 2 fixed blocks a step, one of them empty, two where B divides n "
+        "(FedProxVR's scripts)",
     )
 
 
@@ -161,8 +162,8 @@ class Eval:
         _metrics,
         f"a list of {', '.join((*METRICS, CONFUSION))}",
         help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
-        "average_precision by scikit-learn, perplexity is exp(loss), the others by torchmetrics; "
-        "confusion_matrix is drawn at the end",
+        "average_precision by scikit-learn, perplexity is exp(loss) (of all positions, if labels have some), "
+        "the others by torchmetrics; confusion_matrix is no column but drawn at the end",
     )
     finetune_steps: int = integer(
         0,

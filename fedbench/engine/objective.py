@@ -123,7 +123,7 @@ def _ratio(marks: Tensor, y: Tensor) -> Tensor:
 def r2(squares: Tensor, y: Tensor) -> Tensor:
     """R2 from squared errors and targets (n, k). A constant target counts as 1 if met exactly, else 0."""
     residual = squares.sum(0)
-    total = (y.double() - y.double().mean(0)).square().sum(0)
+    total = (y.double() - y.double().mean(0)).square().sum(0) * (y.amax(0) > y.amin(0))
     exact = (residual == 0).to(residual)
     return torch.where(total > 0, 1 - residual / total, exact).mean()
 

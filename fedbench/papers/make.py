@@ -66,10 +66,7 @@ class Maker:
         """Run all stages in order and draw the figure; return a line for each failure."""
         chosen = self.tune()
         write_tuning(self.out, chosen)
-        stages: dict[str, list[Grid]] = {}
-        for branch in self.made.branches:
-            selection = next((found for task, found in chosen if task.is_same_task(branch)), None)
-            stages.setdefault(branch.stage, []).append(self.final(branch, selection))
+        stages = self.stages(chosen)
         place = self.place / digest([self.made.digest, stages])  # other winners are in another list
         finals = TuningRuns(self.words, self.runs)
         runs = {f"{stage}/{run.directory.name}": run for stage, grids in stages.items()
@@ -81,6 +78,14 @@ class Maker:
         write_made(self.out, self.figure, self.made.scale, files, said)
         return [f"{self.figure.name}: {line}" for line in [*self.failures, *finals.failures]]
 
+    def stages(self, chosen: Chosen) -> dict[str, list[Grid]]:
+        """What the winners of the searches are run on, by stage."""
+        found: dict[str, list[Grid]] = {}
+        for branch in self.made.branches:
+            selection = next((one for task, one in chosen if task.is_same_task(branch)), None)
+            found.setdefault(branch.stage, []).append(self.final(branch, selection))
+        return found
+
     def forecast(self) -> Iterator[str]:
         """Yield lines that say what `go` would run first, what of it is finished, and how many runs follow.
         Writes nothing. Raises UserError if a run has invalid input."""
@@ -91,8 +96,8 @@ class Maker:
             yield f"{said}: the first runs of a search for {len(tasks)} methods"
             grids = [one.grid(values, self.seeds) for one in tasks.values() for values in one.first]
             yield from preview(sweeps.plan(place / name, grids))
-        finals = TuningRuns(self.words, self.runs)
-        planned = finals.plan(place, [self.final(branch, None) for branch in self.made.branches])
+        finals, stages = TuningRuns(self.words, self.runs), self.stages(())
+        planned = [run for grids in stages.values() for run in finals.plan(place, grids)]
         if searches:
             yield f"then what the search still asks for, and {len(planned)} runs of the winners"
         else:

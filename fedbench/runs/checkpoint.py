@@ -20,8 +20,14 @@ MAX_SHARE = 0.1  # largest share of the time spent on writing
 
 
 def write_torch(path: Path, value: object) -> None:
-    """torch.save, atomically."""
-    atomically(path, lambda temporary: torch.save(value, temporary))
+    """torch.save, atomically. Equal values have equal bytes: torch writes the name of a file into it, so it
+    gets a stream."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as stream:
+            torch.save(value, stream)
+
+    atomically(path, write)
 
 
 @dataclass(frozen=True)

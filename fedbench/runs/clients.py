@@ -80,8 +80,17 @@ class ClientScores:
         y = self.y.double()
         mean = self._sums(y) / count
         assert self.whose is not None
-        total = self._sums((y - mean[self.whose]).square())
+        total = self._sums((y - mean[self.whose]).square()) * self._varies(y)  # 0, not its rounding error
         return _or_nan((1 - self._sums(marks) / total).mean(1), total.amin(1))[:-1]
+
+    def _varies(self, y: Tensor) -> Tensor:
+        """Whether (N + 1, k) each target of y (m, k) has two values among a client's samples."""
+        assert self.whose is not None
+        index = self.whose[:, None].expand_as(y)
+        ends = (y.new_zeros(self.clients + 1, y.shape[1]).scatter_reduce(0, index, y, how, include_self=False)
+                for how in ("amin", "amax"))  # fmt: skip
+        low, high = ends
+        return high > low
 
     def _sums(self, values: Tensor) -> Tensor:
         """Sums (N + 1, ...) of test samples' values by client; the last row sums the samples of no client."""

@@ -95,7 +95,13 @@ class ServerLoop:
         made = int(self.made[t])
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         received = Record({**survey, **uploads})
+        drawn = torch.get_rng_state()
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
+        if not torch.equal(drawn, torch.get_rng_state()):
+            raise RunError(
+                f"algorithm={algorithm.name}: server_step draws from torch's global generator, so the run "
+                "could not be repeated; draw from a torch.Generator that is seeded from what the server keeps"
+            )
         shape, expected = new.get("theta", self.theta).shape, self.theta.shape
         if shape != expected:
             returned = f"server_step returned theta of shape {tuple(shape)}, {tuple(expected)} is expected"

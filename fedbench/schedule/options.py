@@ -58,7 +58,7 @@ class Async:
     concurrency: int | None = integer(
         None,
         null="the algorithm's own, else twice clients.per_round, at most clients.total",
-        help="jobs under way at once (M_c)",
+        help="jobs under way at once (M_c), at most clients.total",
     )
     refill: str | None = choice(
         None,
@@ -103,8 +103,8 @@ queue               every client; a busy one works through its queue""",
         _staleness,
         "an integer >= 0 (the maximum) or a list of such integers",
         null="arises from the events",
-        help="prescribed, without a clock (delay=none): an integer (uniform from 0 to it), or a list that is "
-        "cycled over the jobs",
+        help="prescribed, without a clock (delay=none): an integer (uniform from 0 to it, at most the "
+        "update's number), or a list that is cycled over the jobs",
     )
     p_fail: float = number(
         0.0,

@@ -70,6 +70,7 @@ class Pool:
         self.directory = Path(str(work.config.hydra.sweep.dir))
         self.next = _CONTEXT.Value("i", 0)  # group that no worker has taken
         self.states = _CONTEXT.Array("i", len(work.groups), lock=False)
+        self.stopping = _CONTEXT.Value("b", 0, lock=False)
         self.workers: dict[int, BaseProcess] = {}
         self.died: set[int] = set()  # jobs that begin again
         self.said: set[int] = set()
@@ -107,7 +108,8 @@ class Pool:
             dict(os.environ),
             Singleton.get_state()["instances"],  # its resolvers are functions, so workers register their own
         )
-        made: BaseProcess = _CONTEXT.Process(target=_serve, args=(self.work, self.next, self.states, worker))
+        told = self.work, self.next, self.states, self.stopping, worker
+        made: BaseProcess = _CONTEXT.Process(target=_serve, args=told)
         made.start()
         return made
 
@@ -152,10 +154,11 @@ class Pool:
             for group, state in zip(self.work.groups, self.states, strict=True)
             if state not in (0, DONE)
         )
-        return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
+        return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it" if count else ""
 
     def _dismiss(self, signals: Signals) -> None:
         """Stop all workers that are left: at once after a second signal, else after they have saved."""
+        self.stopping.value = 1  # for workers that start, which do not hear signals yet
         for worker in self.workers.values():
             worker.terminate()
         limit = time.monotonic() + PATIENCE
@@ -184,8 +187,8 @@ class _Worker:
     hydra: Mapping[Any, Any]  # Hydra's state
 
 
-def _serve(work: Work, following: Any, states: Any, worker: _Worker) -> None:
-    """Compute one group after another, until there are no more."""
+def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Worker) -> None:
+    """Compute one group after another, until there are no more, or all stop before it begins."""
     os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     os.environ.clear()
     os.environ.update(worker.environment)  # the fork server may have been started under another one
@@ -194,7 +197,9 @@ def _serve(work: Work, following: Any, states: Any, worker: _Worker) -> None:
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
     tqdm.set_lock(threading.RLock())  # its own is for several processes, and says so if this one is killed
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server ignores it
+    if stopping.value:
+        return
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM sends it to all: runs save, idle workers ignore it
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": worker.hydra})

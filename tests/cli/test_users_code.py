@@ -107,6 +107,14 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
     line = "algorithm=signed: server_step returned theta of shape (3,), (650,) is expected"
     assert (code, err) == (1, f"fedbench: {line}\n")
+    noisy = own_method("signed").replace("mean.delta", "mean.delta.clone().normal_()")
+    Path("mine.py").write_text(noisy)
+    imports.executed.clear()
+    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
+    line = (
+        "algorithm=signed: server_step draws from torch's global generator, so the run could not be repeated"
+    )
+    assert (code, err.startswith(f"fedbench: {line}; draw from")) == (1, True)
     Path("mine.py").write_text("x = 1\nx / 0\n")
     imports.executed.clear()
     code, _, err = fedbench(*SMALL, "imports=[mine.py]")

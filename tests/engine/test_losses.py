@@ -87,6 +87,8 @@ def test_the_score_of_a_target_that_never_varies() -> None:
     y = torch.ones(4, 1)
     assert r2(torch.zeros(4, 1), y) == 1.0
     assert r2(torch.tensor([[0.0], [0.0], [0.0], [0.1]]), y) == 0.0
+    tenth = torch.full((6, 1), 0.1, dtype=torch.float64)  # whose mean is not 0.1 in floats
+    assert r2(torch.full((6, 1), 0.01), tenth) == 0.0
 
 
 def test_binary_cross_entropy_of_large_logits_is_finite() -> None:

@@ -72,6 +72,13 @@ def test_evaluating_less_and_tracing_change_nothing_on_the_way(tmp_path: Path) -
     assert same_model(tmp_path / "a", tmp_path / "b")
 
 
+def test_equal_runs_leave_a_model_of_equal_bytes(tmp_path: Path) -> None:
+    """A run that starts from it is the same run."""
+    for name in "ab":
+        go(tmp_path / name)
+    assert (tmp_path / "a" / "model.pt").read_bytes() == (tmp_path / "b" / "model.pt").read_bytes()
+
+
 def test_a_signal_saves_and_stops(tmp_path: Path, monkeypatch) -> None:
     update = ServerLoop.update
 
