@@ -52,7 +52,8 @@ def test_bash_completes(tmp_path: Path) -> None:
          ["algorithm=fedavg,scaffold_m", "algorithm=fedavg,scaffold_m_vr"]),
         ("fedbench partition=dirichlet partition.a", ["partition.alpha="]),
         ("fedbench experiment=peers/ni",
-         [f"experiment=peers/niid_{name}" for name in ("cifar10", "fmnist", "fmnist_labels")]),
+         [f"experiment=peers/niid_{name}" for name in
+          ("cifar10", "fmnist", "fmnist_labels", "fmnist_noise", "fmnist_quantity")]),
         ("fedbench -m experiment=untuned,adamasfl/fig2_", ["experiment=untuned,adamasfl/fig2_average"]),
         ("fedbench sta", ["state."]),
         ("fedbench tune --pru", []),

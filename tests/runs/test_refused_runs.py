@@ -132,7 +132,7 @@ def test_what_does_not_go_together_is_refused(numbers: str, case: tuple[str, ...
     assert "\n" not in str(refused.value)
 
 
-def test_the_largest_rate_that_fits_is_taken() -> None:
-    """0.1 * 8e7^5 = 3.28e38 in the sixth round; in float64 far more."""
-    for words in ("=8e7", "=8.2e7 dtype=float64", "=1e-80"):  # a rate of 0 is one
+def test_the_largest_and_the_smallest_rate_that_fit_are_taken() -> None:
+    """0.1 * 8e7^5 = 3.28e38 and 0.1 * 3e-8^5 = 2.4e-39 in the sixth round; in float64 far more and less."""
+    for words in ("=8e7", "=8.2e7 dtype=float64", "=5e-8", "=3e-8 dtype=float64"):
         Run(compose_config(["rounds=6", *f"{EXPONENTIAL}{words}".split()]))
