@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """examples:
   fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 "seed=range(4)"
-  fedbench tune algorithm=fedavg,feddyn,fedadam --small "seed=range(4)"         at most 20 points a method
-  fedbench tune algorithm=fedavg,fedadam "seed=range(6)" --seeds 3              values of conf/grid
+  fedbench tune algorithm=fedavg,feddyn,fedadam --small "seed=range(4)"       at most 20 points a method
+  fedbench tune algorithm=fedavg,fedadam "seed=range(6)" --seeds 3            values of conf/grid
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
   fedbench tune 'algorithm.lr=tag(log,interval(0.001,1))' --search optuna --trials 30
   fedbench tune algorithm=fedavg,fedadam target=0.9                           the fewest rounds to 0.9
   fedbench tune 'eval.metrics=[macro_f1]' --metric macro_f1 algorithm.lr=0.1,1  by another metric
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
-  fedbench tune DIR rounds=1000 "seed=range(10)"                      its winners: longer, with more seeds
+  fedbench tune DIR rounds=1000 "seed=range(10)"                    its winners: longer, with more seeds
   fedbench tune DIR dataset.validation=0                            its winners: trained on everything
 Swept keys of algorithm.* are searched (or the keys of --keys); if none is swept, the method's values in
 conf/grid. Every combination of the other swept keys is a task, which is tuned separately.

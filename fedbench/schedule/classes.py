@@ -33,6 +33,11 @@ class HeteroExponential(Delay):
     name = "hetero_exponential"
     sigma: float = number(1.0, low=0, high=20)
 
+    def check(self, clients: int) -> None:
+        if isinstance(self.speed, float | int):  # its draw would be that of the rate
+            allowed = "must be null or a list: delay=hetero_exponential draws each client's rate itself"
+            raise ConfigError("delay.speed", self.speed, allowed)
+
     def per_client(self, seed: int, clients: int) -> Floats:
         """Jobs per unit of time; shape (clients,)."""
         return lognormal_speeds(seed, clients, self.sigma)

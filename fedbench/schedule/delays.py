@@ -11,7 +11,7 @@ import numpy as np
 
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.schedule.classes import HeteroExponential, lognormal_speeds
+from fedbench.schedule.classes import lognormal_speeds
 from fedbench.schedule.laws import Bits, Delay, Law
 from fedbench.schedule.trace import Floats, Ints
 
@@ -33,9 +33,6 @@ class Delays:
         if isinstance(self.speed, tuple) and len(self.speed) != clients:
             allowed = f"must have one entry for each of the {clients} clients, has {len(self.speed)}"
             raise ConfigError("delay.speed", list(self.speed), allowed)
-        if isinstance(law, HeteroExponential) and isinstance(self.speed, float | int):
-            allowed = "must be null or a list: delay=hetero_exponential draws each client's rate itself"
-            raise ConfigError("delay.speed", self.speed, allowed)
 
     def __call__(self, client: Ints, n: Ints) -> Floats:
         """Durations (m,) of the n-th jobs of `client`, both int64 of shape (m,)."""
