@@ -113,6 +113,18 @@ def _nearest(value: object, options: Iterable[object], count: int) -> list[str]:
     return difflib.get_close_matches(str(value), [str(option) for option in options], n=count, cutoff=0.5)
 
 
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def first_line(error: BaseException, named: bool = False) -> str:
     """The first line of an error's message, or its type if it has none. `named`: the type, and that line."""
     name, line = type(error).__name__, next(iter(str(error).splitlines()), "")

@@ -18,7 +18,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -329,21 +328,6 @@ def check_declared(cls: type[_Dataclass], bases: Sequence[type[Any]] = ()) -> No
         if owner is not None and option not in vars(owner).get("__annotations__", {}):
             how = "declare it again, with its type and its range"
             raise TypeError(f"{name}.{option} does not set the default of the option: {how}")
-
-
-def exact(value: float) -> Fraction:
-    """The number that a float stands for: 4/5 for 0.8, whose binary form is a little more, and 1/3 for 1 / 3.
-
-    A share times a count is then rounded as it would be by hand: `floor(exact(0.7) * 10)` is 7. Right for
-    every value that was given in decimals or is a ratio, and for counts up to a million.
-    """
-    return Fraction(value).limit_denominator(10**9)
-
-
-def share_of(value: float, counts: Any) -> Any:
-    """floor(value * counts + 1/2), exactly: 15 of 50 for 0.29. `counts`: integers, or an array of them."""
-    ratio = exact(value)
-    return (2 * ratio.numerator * counts + ratio.denominator) // (2 * ratio.denominator)
 
 
 # ---- reading -------------------------------------------------------------------------------------------

@@ -20,8 +20,6 @@ from fedbench.errors import RunError, UserError, first_line
 if TYPE_CHECKING:
     import numpy as np
 
-METRICS = "metrics.csv"
-"""The table of a run's metrics."""
 REMEMBERED = 64_000_000  # bytes; hashes of files at least this large are kept between processes
 
 
@@ -140,6 +138,18 @@ def free_bytes(place: Path) -> int:
     """Free bytes of the disk that `place` lies on, or will lie on."""
     there = next(path for path in (place, *place.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
+
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def machine_memory() -> int:
+    """Bytes of the machine's memory, or of a lower container limit."""
+    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
+            least = min(least, int(Path(name).read_text()))
+    return least
 
 
 def user_cache() -> Path:

@@ -59,11 +59,13 @@ __all__ = [
     "compile_alone",
     "grad_and_value",
     "in_transform",
+    "is_out_of_memory",
     "is_transformed",
     "load",
     "pack",
     "pytree",
     "stands_alone",
+    "tensors_in",
 ]
 
 _MANY = 2**20
@@ -180,7 +182,7 @@ def _shares_the_standard_library(file: Path) -> bool:
 def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
     """The function in `file`, for these `held` tensors. Raises RunError, or what torch raises, if the file
     has no program that runs here."""
-    run, described = _opened_artifact(file) if stands_alone(device) else _opened(file, device)
+    run, described = _opened_artifact(file) if stands_alone(device) else _opened(file)
     if described is None:
         raise RunError(f"{file} is no program of fedbench")
     shape = _Shape(**json.loads(described))
@@ -201,9 +203,8 @@ _Opened = tuple[Callable[[list[Tensor]], Sequence[Tensor]], str | None]
 """What runs a program on a list of tensors, and the JSON of its `_Shape`."""
 
 
-def _opened(file: Path, device: torch.device) -> _Opened:
-    index = -1 if device.index is None else device.index
-    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, index)
+def _opened(file: Path) -> _Opened:
+    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, -1)  # -1: the only device
     return program.boxed_run, program.get_metadata().get(_ENTRY)
 
 

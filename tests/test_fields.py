@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from fedbench import compose_config
+from fedbench.counting import exact
 from fedbench.errors import ConfigError
 from fedbench.fields import (
     choice,
     custom,
     decay,
     defaults,
-    exact,
     integer,
     number,
     options_of,

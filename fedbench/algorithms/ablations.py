@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.normalised import Normalised
-from fedbench.method import Client, Counts, Record, Vectors, switch
-from fedbench.method.configured import silent
+from fedbench.method import Client, Counts, Record, Vectors, silent, switch
 
 
 @dataclass

@@ -8,9 +8,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedbench.fields import choice, decay, nonnegative, positive, switch
-from fedbench.method import Algorithm, Counts, Record, Vectors, register
-from fedbench.method.configured import silent
+from fedbench.method import (
+    Algorithm,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    decay,
+    nonnegative,
+    positive,
+    register,
+    silent,
+    switch,
+)
 
 
 @register("fadas")

@@ -6,8 +6,18 @@ import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, nonnegative, positive, share
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+    share,
+)
 
 POLYNOMIAL_A = 0.5  # the default, which cannot be told from a value that was given
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.fedavg import FedAvg
-from fedbench.method import Counts, Record, Setting, Vectors, decay, positive, register, switch
+from fedbench.method import Counts, Record, Vectors, decay, positive, register, switch
 
 
 @register("fedavgm")
@@ -27,14 +27,11 @@ class FedAvgM(FedAvg):
 
     paper = "Hsu et al., arXiv:1909.06335"
     problem_dependent = ("lr", "server_lr", "momentum")
+    server_momentum = True
 
     lr: float = positive(0.03)
     momentum: float = decay(0.9, help="the effective step is server_lr / (1 - momentum)")
     nesterov: bool = switch(False)
-
-    def not_mean(self, setting: Setting) -> str | None:
-        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
-        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}

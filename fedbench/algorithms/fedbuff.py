@@ -10,7 +10,6 @@ from fedbench.method import (
     Algorithm,
     Counts,
     Record,
-    Setting,
     Vectors,
     decay,
     nonnegative,
@@ -39,15 +38,12 @@ class FedBuff(Algorithm):
     paper = "Nguyen et al., AISTATS 2022"
     checked_by = "tests/algorithms/test_async_rederivations.py::test_follows_the_equations_job_by_job"
     problem_dependent = ("lr", "server_lr")
+    server_momentum = True
 
     lr: float = positive(0.1)
     server_lr: float = server_rate(1.0, help=MEAN)
     staleness_power: float = nonnegative(0.0, help="0.5 in the paper's experiments")
     momentum: float = decay(0.0)
-
-    def not_mean(self, setting: Setting) -> str | None:
-        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
-        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "v": torch.zeros_like(theta)}

@@ -5,8 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedbench.fields import choice, nonnegative, positive, share
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+    share,
+)
 
 
 @register("fedexp")

@@ -19,8 +19,8 @@ from fedbench.method import (
     number,
     positive,
     register,
+    silent,
 )
-from fedbench.method.configured import silent
 
 OWN = "1/3 and 3; for GM and FULL 0.8 and 5"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from fedbench.fields import choice, decay, nonnegative
 from fedbench.method import (
     MEAN,
     Algorithm,
@@ -13,6 +12,9 @@ from fedbench.method import (
     Record,
     Setting,
     Vectors,
+    choice,
+    decay,
+    nonnegative,
     positive,
     register,
     server_rate,

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, nonnegative, positive
-from fedbench.method import Algorithm, Client, Counts, Record, Vectors, register
-from fedbench.method.configured import silent
+from fedbench.method import (
+    Algorithm,
+    Client,
+    Counts,
+    Record,
+    Vectors,
+    choice,
+    nonnegative,
+    positive,
+    register,
+    silent,
+)
 from fedbench.theory.curvature import largest_curvature
 
 MEASURED = (

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedbench.errors import ConfigError
-from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register
-from fedbench.method.configured import silent
+from fedbench.method import THEOREM, Algorithm, Client, Counts, Record, Vectors, positive, register, silent
 
 
 @register("led")

@@ -21,8 +21,8 @@ from fedbench.method import (
     register,
     server_rate,
     share,
+    silent,
 )
-from fedbench.method.configured import silent
 from fedbench.theory import stepsizes
 from fedbench.theory.setting import numbers
 

@@ -26,6 +26,7 @@ class SlowMo(FedAvg):
 
     paper = "Wang et al., ICLR 2020"
     problem_dependent = ("lr", "server_lr", "momentum")
+    server_momentum = True
 
     momentum: float = decay(0.5)
 
@@ -33,10 +34,6 @@ class SlowMo(FedAvg):
         if setting.schedule == "async" and "lr" in setting.scheduled:
             return "divides all uploads by one eta, but lr_schedule gives an update's jobs different rates"
         return super().refusal(setting)
-
-    def not_mean(self, setting: Setting) -> str | None:
-        why = "its momentum adds earlier rounds; algorithm.momentum=0 would not"
-        return why if self.momentum else super().not_mean(setting)
 
     def server_init(self, theta: Tensor, survey: Record, h: Record) -> Vectors:
         return {"theta": theta, "u": torch.zeros_like(theta)}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.errors import ConfigError, Parser, coloured
+from fedbench.errors import ConfigError, Parser, coloured, counted
 from fedbench.runs.run_directory import (
     CONFIG,
     FAILED,
@@ -57,11 +57,12 @@ def best(argv: Sequence[str]) -> int:
     more = "the best is bold, those within its standard deviation are underlined (default: text)"
     add("--format", choices=FORMATS, default="text", help=f"{words} {more}")
     args = parser.parse_args(argv)
-    from fedbench.report.ranking import METRICS, rank
+    from fedbench.figures.lines import listed
+    from fedbench.report.ranking import RANKS_BY, rank
 
-    if args.metric is not None and args.metric not in METRICS:
-        raise ConfigError("--metric", args.metric, f"must be one of {', '.join(METRICS)}", METRICS)
-    found = rank(args.directories, args.by.split(","), args.metric)
+    if args.metric is not None and args.metric not in RANKS_BY:
+        raise ConfigError("--metric", args.metric, f"must be one of {', '.join(RANKS_BY)}", RANKS_BY)
+    found = rank(args.directories, listed(args.by), args.metric)
     print(found.text() if args.format == "text" else found.of_paper(args.format))
     if args.format != "text":
         for note in found.notes:
@@ -217,8 +218,8 @@ def _status(directory: Path, every: bool) -> None:
 
     runs = records(directory)
     counts = Counter(run.status for run in runs)
-    counted = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
-    print(f"{directory}: {len(runs)} run{'s' if len(runs) != 1 else ''}: {counted}")
+    said = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
+    print(f"{directory}: {counted(len(runs), 'run')}: {said}")
     named = [
         run for kind in STATUSES for run in runs if run.status == kind and (every or kind not in FINISHED)
     ]

@@ -47,6 +47,8 @@ METRICS = ("macro_f1", "auroc", "average_precision", *(f"recall_at_{k}" for k in
 """The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
 MEAN_OF_TWO, MEAN_OF_CLIENTS = "mean_of_two", "mean_of_all_clients"
+DEFAULT_STEPS = 10
+"""Local steps of a run whose configuration names neither steps nor epochs."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ def _range(value: Any) -> tuple[int, int]:
 class Local:
     """What a client does in one job."""
 
-    steps: int | None = integer(None, low=1, null="10, unless epochs are given", help="K, local steps")
+    steps: int | None = integer(
+        None, low=1, null=f"{DEFAULT_STEPS}, unless epochs are given", help="K, local steps"
+    )
     epochs: int | None = integer(
         None,
         low=1,
@@ -280,7 +284,6 @@ class Settings:
     data: Data = section(Data)
     state: State = section(State)
     progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
-    verbose: bool = switch(False, help="more lines in the log")
 
 
 @dataclass(frozen=True, kw_only=True)

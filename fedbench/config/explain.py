@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from fedbench.config.options import REGISTERED, read_file
-from fedbench.errors import OWN_CODE, ConfigError, UsageError, UserError, shortened, unknown_option
+from fedbench.errors import OWN_CODE, ConfigError, UsageError, UserError, chain, shortened, unknown_option
 from fedbench.fields import unknown_key
 
 _EXTRAS = {
@@ -43,7 +43,7 @@ def line_of(error: BaseException) -> str:
     """One line that says what went wrong, for any error."""
     if isinstance(error, UserError):
         return str(error)
-    for cause in _chain(error):
+    for cause in chain(error):
         if isinstance(cause, OSError) and cause.strerror:
             return f"{cause.filename or 'writing failed'}: {cause.strerror}"
     if isinstance(error, HYDRA_ERRORS):
@@ -59,7 +59,7 @@ def line_of(error: BaseException) -> str:
 
 def _of_user(error: BaseException) -> str | None:
     """The innermost file and line of the user's code (not ours, not a library's) that led to the error."""
-    frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
+    frames = [frame for cause in chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
     for frame in reversed(frames):
         file = Path(frame.filename)
         ours = file.is_relative_to(Path(__file__).parents[1]) or "site-packages" in file.parts
@@ -71,8 +71,8 @@ def _of_user(error: BaseException) -> str | None:
 def explain(error: BaseException, overrides: Sequence[str], loader: Any) -> UserError:
     """Turn an error of composing `overrides` with a `kept.Loader` into one that the user can fix, with exit
     code 2."""
-    chain = list(_chain(error))
-    for cause in chain:
+    causes = list(chain(error))
+    for cause in causes:
         if isinstance(cause, UserError):
             return cause
     if isinstance(error, OverrideParseException):
@@ -89,15 +89,15 @@ def explain(error: BaseException, overrides: Sequence[str], loader: Any) -> User
         unreadable = _unreadable(overrides, loader)
         if unreadable is not None:
             return unreadable
-    for cause in chain:
+    for cause in causes:
         if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
             name = str(cause.full_key)
             parent = name.rpartition(".")[0]
             there = cause.parent_node if isinstance(cause.parent_node, DictConfig) else ()
             known = [".".join(filter(None, [parent, str(key)])) for key in there]
             return unknown_key(name, given(name, overrides), known)
-    message = one_line(next((cause for cause in reversed(chain) if str(cause)), type(error).__name__))
-    key = next((str(c.full_key) for c in chain if isinstance(c, OmegaConfBaseException) and c.full_key), "")
+    message = one_line(next((cause for cause in reversed(causes) if str(cause)), type(error).__name__))
+    key = next((str(c.full_key) for c in causes if isinstance(c, OmegaConfBaseException) and c.full_key), "")
     word = f"{key}={value}" if (value := given(key, overrides)) else key
     where = re.match(r"In '([^']+)':", str(error))
     return UsageError(f"{word}: {message}" if word else message + (f" (in {where[1]}.yaml)" if where else ""))
@@ -115,12 +115,6 @@ def given(key: str, overrides: Sequence[str]) -> str:
     """The value that the last override of a key gives; "" if there is none."""
     pairs = (text.lstrip("+~").partition("=")[::2] for text in reversed(overrides))
     return next((value for name, value in pairs if name == key), "")
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _unreadable(overrides: Sequence[str], loader: Any) -> UserError | None:

@@ -36,7 +36,7 @@ NOT_IDENTITY = (
     "data.root",
     "resume",
     "progress",
-    "verbose",
+    "verbose",  # not a key any more: older runs have it
     "hooks",
 )
 NOT_IDENTITY_GROUPS = ("checkpoint", "logger", "state")

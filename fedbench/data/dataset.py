@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.counting import exact
 from fedbench.data.options import TASKS
 from fedbench.errors import ConfigError, DataError
-from fedbench.fields import exact
 
 CHUNK = 1 << 17  # numbers processed at once: they fit in a core's cache
 
@@ -276,7 +276,7 @@ def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
     note = "only its labels {}: {:,} of {:,} training and {:,} of {:,} test samples".format(which, *counts)
     kept = _kept(data, "train", train) | _kept(data, "test", test)
     kept |= {key: place[kept[key]] for key in ("y_train", "y_test")}
-    return dataclasses.replace(data, **kept, classes=len(labels), note=_notes(data.note, note))
+    return dataclasses.replace(data, **kept, classes=len(labels), note=joined(data.note, note))
 
 
 def _kept(data: Dataset, part: str, which: Tensor) -> dict[str, Any]:
@@ -287,7 +287,8 @@ def _kept(data: Dataset, part: str, which: Tensor) -> dict[str, Any]:
     return {**arrays, client: None if whose is None else whose[which.numpy()]}
 
 
-def _notes(*notes: str | None) -> str | None:
+def joined(*notes: str | None) -> str | None:
+    """Notes on the data as one; None if there are none."""
     return "; ".join(filter(None, notes)) or None
 
 
@@ -305,7 +306,7 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
             allowed = f"must be at most {there}, which is all there are, or null"
             raise ConfigError(f"dataset.{part}_samples", count, allowed)
         drawn = torch.from_numpy(np.sort(np.random.default_rng(0).permutation(there)[:count]))
-        note = _notes(data.note, f"{count:,} of {there:,} {name} samples were used")
+        note = joined(data.note, f"{count:,} of {there:,} {name} samples were used")
         on_disk = tuple(key for key in data.on_disk if key != f"x_{part}")
         data = dataclasses.replace(data, **_kept(data, part, drawn), on_disk=on_disk, note=note)
     return data

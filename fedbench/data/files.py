@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.errors import DataError, printable, refusing
-from fedbench.files import content_hash, locked
+from fedbench.files import content_hash, locked, machine_memory
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -82,8 +82,7 @@ def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ())
 
 def refuse_too_large(where: object, needed: int) -> None:
     """Raise DataError if arrays exceed this machine's memory: zeros compress a thousandfold."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
+    if needed > (memory := machine_memory()):
         raise DataError(f"{where}: needs {needed:,} bytes of memory, this machine has {memory:,}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedbench.counting import exact, running_index
 from fedbench.data.division import (
     TRIES,
     UNUSED,
@@ -27,7 +28,7 @@ from fedbench.data.division import (
     surplus,
 )
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, exact, integer, number, positive, switch
+from fedbench.fields import choice, integer, number, positive, switch
 
 
 @dataclass(frozen=True)
@@ -145,12 +146,8 @@ def _turns(rng: np.random.Generator, sizes: np.ndarray) -> np.ndarray:
     left, turns = sizes.copy(), np.zeros(0, dtype=np.int64)
     while left.any():
         drawn = rng.choice(np.flatnonzero(left), left.sum())
-        order = np.argsort(drawn, kind="stable")
-        counts = np.bincount(drawn, minlength=len(left))
-        before = np.empty_like(drawn)  # how often each client was drawn before
-        before[order] = np.arange(len(drawn)) - np.repeat(np.cumsum(counts) - counts, counts)
-        turns = np.concatenate([turns, drawn[before < left[drawn]]])
-        left -= np.minimum(counts, left)
+        turns = np.concatenate([turns, drawn[running_index(drawn) < left[drawn]]])
+        left -= np.minimum(np.bincount(drawn, minlength=len(left)), left)
     return turns
 
 

@@ -1,4 +1,4 @@
-"""The options of `dataset=` and `partition=`: every key with its default, range and meaning. Torch-free."""
+"""The options of `dataset=`: every key with its default, range and meaning. Torch-free."""
 
 from __future__ import annotations
 

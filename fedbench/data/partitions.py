@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from fedbench.data.dataset import Dataset
+from fedbench.counting import exact, running_index, share_of
+from fedbench.data.dataset import Dataset, joined
 from fedbench.data.division import UNUSED, PartitionOptions, Problem
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
-from fedbench.fields import exact, share_of
 from fedbench.rng import Stream, host_generator, make_key
 
 
@@ -77,7 +77,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, 
         y_test=data.y_train[test],
         test_client=client[test],
         pooled={"pool": np.array(pool), "pooled_client": client, "pooled_test": is_test},
-        note="; ".join(filter(None, [data.note, note])),
+        note=joined(data.note, note),
     )
 
 
@@ -114,8 +114,6 @@ def _first_of_each(client: np.ndarray, keep: np.ndarray, order: np.ndarray) -> t
     """Kept samples and others, as sorted indices into `client` (n,), the client of every sample or UNUSED.
     Each client keeps its first `keep` (N,) samples in `order` (n,), a random permutation."""
     order = order[np.argsort(client[order], kind="stable")]  # grouped by client, each in random order
-    sizes = np.bincount(client[client != UNUSED])
     used = order[np.count_nonzero(client == UNUSED) :]
-    rank = np.arange(len(used)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    stays = rank < np.repeat(keep, sizes)
+    stays = running_index(client[used]) < keep[client[used]]
     return np.sort(used[stays]), np.sort(used[~stays])

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from fedbench.counting import exact
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.data.files import file_record, refuse_too_large
 from fedbench.data.options import Table
 from fedbench.errors import ConfigError, DataError, refusing
-from fedbench.fields import exact
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.fields import exact
+from fedbench.counting import exact
 from fedbench.rng import MASK, Stream, fold, make_key, uniform
 from fedbench.torch_internals import pytree
 

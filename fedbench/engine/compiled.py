@@ -30,7 +30,7 @@ from fedbench.errors import RunError, first_line
 from fedbench.fields import is_own
 from fedbench.files import atomically, locked, user_cache
 from fedbench.models.recurrence import tell_compiler
-from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree, stands_alone
+from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree
 from fedbench.version import PACKAGE
 
 MOST_BYTES = 512 * 2**20
@@ -164,10 +164,6 @@ def _sources() -> str:
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
-NO_TOOLKIT = (
-    "no CUDA toolkit was found (set CUDA_HOME to one with headers, such as /usr/local/cuda): steps are "
-    "compiled for this process only, and cost the host about three times as much per round"
-)
 
 
 class Programs:
@@ -183,7 +179,6 @@ class Programs:
         of the objective without its `tensors`, which programs read and do not contain."""
         self.cache, self.objective, self.tensors = cache, objective, tensors
         self._kept: dict[Hashable, Function] = {}
-        self._said: set[str] = set()
         self.pools, self.tapes = PoolOfProcess(), Tapes()
 
     def __len__(self) -> int:
@@ -265,15 +260,8 @@ class Programs:
             if is_out_of_memory(error):
                 raise
             log.info("compiled for this process only: %s", first_line(error, named=True))
-            if device.type == "cuda" and not stands_alone(device) and toolkit_missing():
-                self._say_once(NO_TOOLKIT)
             tell_compiler()
             return compile_alone(function)
-
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            log.warning(line)
-        self._said.add(line)
 
 
 class Compiled:
@@ -317,13 +305,6 @@ def signature(args: Any) -> Hashable:
         for leaf in leaves
     )
     return str(structure), facts
-
-
-def toolkit_missing() -> bool:
-    """Whether torch finds no CUDA toolkit. Without one it cannot compile packages for CUDA."""
-    from torch.utils import cpp_extension
-
-    return cpp_extension.CUDA_HOME is None
 
 
 def compiler_missing(device: torch.device) -> str | None:

@@ -104,7 +104,7 @@ class Evaluator:
         """f(theta) (0-dim, float64) on all training data with per-sample weights (n,) that sum to 1."""
         total, params = theta.new_zeros((), dtype=torch.float64), self.layout.unflatten(theta)
         with torch.no_grad():
-            for at in self._train_batches():
+            for at in self.trained.split(self.batch):
                 total += self._weighted_loss(params, statistics, weights, at)
         return self._objective(total, theta)
 
@@ -119,10 +119,6 @@ class Evaluator:
             total += part.detach()
         scale, decay = self.objective.scale, self.objective.weight_decay
         return self._objective(total, theta), scale * (gradient + decay * theta)
-
-    def _train_batches(self) -> tuple[Tensor, ...]:
-        batches: tuple[Tensor, ...] = self.trained.split(self.batch)
-        return batches
 
     def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:
         data = self.objective.data

@@ -206,10 +206,6 @@ class LocalProgram:
         """total + weight * gradient at theta on a mini-batch (surveys and full gradients)."""
         return total + weight * self.objective.loss_and_grad(theta, statistics, batch)[1]
 
-    def survey_upload(self, grad: Tensor) -> Vectors:
-        """What a surveyed client sends."""
-        return self.algorithm.survey_upload(grad)
-
 
 Result = tuple[Vectors, Vectors, Vectors]
 """Uploads (C, ...), what clients keep, batch-norm statistics."""

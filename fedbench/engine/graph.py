@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedbench.engine.batches import Batch
 from fedbench.engine.executors import Work
-from fedbench.errors import RunError, first_line
+from fedbench.errors import RunError, chain, first_line
 from fedbench.method import Vectors
 from fedbench.torch_internals import abandon_capture, is_out_of_memory, pytree, tensors_in
 
@@ -239,9 +239,4 @@ def _agree(found: State, expected: State) -> bool:
 
 def _memory_failed(error: BaseException) -> bool:
     """Whether memory ran out. A capture that it breaks off may raise another error in its place."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if is_out_of_memory(seen):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    return any(map(is_out_of_memory, chain(error)))

@@ -4,15 +4,13 @@ returning large temporaries to the kernel at every operation (half the time on a
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
 from fedbench.errors import ConfigError
+from fedbench.files import machine_memory
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -30,9 +28,6 @@ def keep_memory() -> bool:
         return False
 
 
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
 def share_device(processes: int, device: str | None) -> None:
     """Have this process plan with, and take, its part of the memory of a CUDA device that `processes` use.
     `device`: None: torch's current one."""
@@ -45,23 +40,12 @@ def total_memory(device: torch.device) -> int:
     if device.type == "cuda":
         part = torch.cuda.get_per_process_memory_fraction(_numbered(device))
         return int(torch.cuda.get_device_properties(device).total_memory * part)
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([machine, *_container_limits()])
+    return machine_memory()
 
 
 def _numbered(device: torch.device) -> int:
     """The number of a CUDA device. torch's functions of a process's part take no device without one."""
     return torch.cuda.current_device() if device.index is None else device.index
-
-
-def _container_limits() -> Iterator[int]:
-    for name in _LIMITS:
-        try:
-            text = Path(name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            yield int(text)
 
 
 def refuse_too_large(key: str, value: object, what: str, needed: float, device: torch.device) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.config import DEFAULT_STEPS
 from fedbench.config.grouping import plain
+from fedbench.errors import counted
 from fedbench.figures import style
 from fedbench.figures.lines import Line, PlotOptions, Series, band
 from fedbench.figures.lines import place as value_at
 from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
 
-STEPS = 10
-"""Local steps of a run whose configuration names neither steps nor epochs."""
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
 """The same for methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
 _STOPS = {"target": "at the target", "patience": "without further improvement"}  # key -> how a run ends by it
@@ -67,8 +67,8 @@ def _with_steps(choices: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def local_steps(choices: Mapping[str, Any]) -> int:
-    """K of a run without epochs: as configured, as its method defines it, or the default `STEPS`."""
-    return choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), STEPS)
+    """K of a run without epochs: as configured, as its method defines it, or the default."""
+    return choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), DEFAULT_STEPS)
 
 
 def seeds_line(series: Sequence[Series]) -> str:
@@ -103,11 +103,6 @@ def absent_line(runs: Sequence[Run], x: str) -> str:
     """A sentence if runs have no number for the choice `x` on the axis, such as null. Else empty."""
     absent = sum(value_at(run, x)[0] is None for run in runs)
     return f"Not drawn: {counted(absent, 'run')} without a number for {x}." if absent else ""
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def of_data(runs: Sequence[Run]) -> list[str]:

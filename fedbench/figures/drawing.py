@@ -37,9 +37,10 @@ from fedbench.figures.lines import (
     table,
 )
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
-from fedbench.figures.results import METRICS, OUTCOMES, Run, dotted, metric, read, select
+from fedbench.figures.results import OUTCOMES, Run, dotted, metric, read, select
 from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 from fedbench.runs.lists import swept_in
+from fedbench.runs.metrics import COLUMNS
 
 MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""
@@ -65,15 +66,15 @@ def draw_results(
     for it."""
     runs = select(runs, options.where)
     x, y = ALIASES.get(options.x, options.x), options.y
-    if x in METRICS:
+    if x in COLUMNS:
         check_columns(runs, x=x, y=y)
     else:
         y = "final_accuracy" if y == "test_accuracy" else y
-        known = [name for name in dict.fromkeys((*OUTCOMES, *METRICS)) if name not in ("status", "error")]
+        known = [name for name in dict.fromkeys((*OUTCOMES, *COLUMNS)) if name not in ("status", "error")]
         check_choice("y", y, known)
         allowed = "must be a column of metrics.csv or a choice of these runs"
-        x = dotted("x", x, runs, allowed, METRICS)
-    along = () if x in METRICS else [x]
+        x = dotted("x", x, runs, allowed, COLUMNS)
+    along = () if x in COLUMNS else [x]
     return draw_runs(runs, sources, replace(options, x=x, y=y), along, notes)
 
 
@@ -87,11 +88,11 @@ def draw_runs(
     """The figure of these runs. `options.x`: a column or a whole key; `along`: keys whose values do not make
     separate lines; `notes`: sentences for the caption. Raises DataError if there is nothing to draw."""
     x, y = options.x, options.y
-    points = curve if x in METRICS else results
+    points = curve if x in COLUMNS else results
     swept = swept_in(map(Path, sources))
     found = rows_of(runs, listed(options.rows or ""), options.by, along, swept).items()
     rows = {title: [points(one, x, y, options.spread) for one in part] for title, part in found}
-    if x in METRICS and "x" in options.log:
+    if x in COLUMNS and "x" in options.log:
         rows = {title: [line.positive() for line in part] for title, part in rows.items()}
     rows = {title: [line for line in part if not line.empty] for title, part in rows.items()}
     lines = [line for part in rows.values() for line in part]
@@ -99,7 +100,7 @@ def draw_runs(
         line.lost or line.points["mean"].notna().any() or line.points.diverged.any() for line in lines
     ):
         raise DataError(f"x={x}, y={y}: no run has numbers of both")
-    fewer = caption.fewer_line(lines, x) if x in METRICS else caption.absent_line(runs, x)
+    fewer = caption.fewer_line(lines, x) if x in COLUMNS else caption.absent_line(runs, x)
     said = caption.of_runs(runs, [line.series for line in lines], sources, options, [fewer, *notes])
     picture = _Picture(rows, options)
     with sheet():
@@ -117,7 +118,7 @@ class _Picture:
     @property
     def of_curves(self) -> bool:
         """Whether x is measured, not set."""
-        return self.options.x in METRICS
+        return self.options.x in COLUMNS
 
     @cached_property
     def lines(self) -> list[Line]:

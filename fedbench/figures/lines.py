@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedbench.config.grouping import differing, in_order, one_per_seed, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures import style
-from fedbench.figures.results import METRICS, Run, check_key, metric, number
+from fedbench.figures.results import Run, check_key, metric, number
 from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS, LineStyle
-from fedbench.runs.metrics import worst
+from fedbench.runs.metrics import COLUMNS, worst
 from fedbench.runs.run_directory import FINISHED
 
 ALIASES = {"updates": "round", "server_updates": "round"}
@@ -193,8 +193,8 @@ def check_columns(runs: Sequence[Run], **axes: str) -> None:
     """Raise ConfigError if an axis names no column of metrics.csv, and DataError if there are no rows or the
     column is empty in all runs."""
     for key, name in axes.items():
-        if name not in METRICS:
-            raise ConfigError(key, name, f"must be a column of metrics.csv: {', '.join(METRICS)}", METRICS)
+        if name not in COLUMNS:
+            raise ConfigError(key, name, f"must be a column of metrics.csv: {', '.join(COLUMNS)}", COLUMNS)
         if not any(len(run.metrics) for run in runs):
             others = f", nor that of {len(runs) - 1} more" if len(runs) > 1 else ""
             raise DataError(f"{runs[0].source}: its metrics.csv has no whole row{others}")

@@ -25,13 +25,10 @@ from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.style import TITLES
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
-from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS
-from fedbench.runs.run_directory import CONFIG, SUMMARY, UNFINISHED, RunDirectory
-from fedbench.runs.run_directory import METRICS as METRICS_CSV
+from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS, metric_of
+from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
 
 PACKED = "rounds.csv.gz"
-METRICS = COLUMNS
-"""All columns that a metrics.csv may have."""
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
 """Columns of runs.csv other than a run's directory and its choices."""
 PARTS = ("hyper", "hardware", "versions")
@@ -40,7 +37,7 @@ _FURTHER = ("dir", "run", "commit", "data_note", "metric", "title")  # columns t
 TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
 """Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
 (winners that were run again: `final-...`)."""
-_NO_ROWS = pd.DataFrame(columns=list(METRICS), dtype=float)
+_NO_ROWS = pd.DataFrame(columns=list(COLUMNS), dtype=float)
 _WORDS: dict[str, bool | None] = dict.fromkeys(("", "null", "None"))  # `none` is the name of an option
 _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
@@ -82,7 +79,7 @@ class Run:
 
     def result(self, name: str) -> float | None:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
-        if name not in METRICS:
+        if name not in COLUMNS:
             return number(self.summary.get(name))
         values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
         return number(float(values.iloc[-1])) if len(values) else None
@@ -165,8 +162,7 @@ def dotted(option: str, name: str, runs: Sequence[Run], allowed: str, others: Se
 
 def metric(runs: Sequence[Run]) -> str:
     """What the accuracies of these runs measure (`metric` in summary.json); `score` if the runs differ."""
-    found = {str(run.summary.get("metric", "accuracy")) for run in runs} or {"accuracy"}
-    return found.pop() if len(found) == 1 else "score"
+    return metric_of([run.summary for run in runs])
 
 
 def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -212,7 +208,7 @@ def number(value: object) -> float | None:
 
 
 def _directory(path: Path) -> Iterator[Run]:
-    if RunDirectory(path).has(METRICS_CSV) and not (path / RUNS_CSV).is_file():
+    if RunDirectory(path).has(METRICS) and not (path / RUNS_CSV).is_file():
         yield _run(RunDirectory(path))
         return
     rows = _rows(path)
@@ -220,7 +216,7 @@ def _directory(path: Path) -> Iterator[Run]:
         place: run
         for place in dict.fromkeys([*rows, *runs_of(path, lambda place: is_trial(place, path))])
         for run in [RunDirectory(place)]
-        if run.has(METRICS_CSV) or (place in rows and run.has(SUMMARY))
+        if run.has(METRICS) or (place in rows and run.has(SUMMARY))
     }
     gone = {place: row for place, row in rows.items() if place not in there}
     measured = _measured(rounds_file(path)) if gone else {}
@@ -240,7 +236,7 @@ def _run(place: RunDirectory) -> Run:
     choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
     if summary.get("title"):
         TITLES[str(choices.get("algorithm"))] = str(summary["title"])
-    metrics = place.metrics.astype(float) if place.has(METRICS_CSV) else _NO_ROWS
+    metrics = place.metrics.astype(float) if place.has(METRICS) else _NO_ROWS
     return Run(seen_from_here(place.path), choices, summary, metrics)
 
 
@@ -255,7 +251,7 @@ def _rows(path: Path) -> dict[Path, dict[str, str]]:
 def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
     """A run as a table says it. An empty cell is null where the run's options have that key; else the run has
     no such key, which another one in the table has."""
-    outside = {*OUTCOMES, *METRICS, *_FURTHER}
+    outside = {*OUTCOMES, *COLUMNS, *_FURTHER}
     choices: dict[str, Any] = {}
     summary: dict[str, Any] = {part: {} for part in PARTS}
     for key, cell in row.items():
@@ -288,7 +284,7 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
     try:  # a text as a float reads back exactly what a run wrote; not every pandas' parser of files does
-        rows = table[[name for name in METRICS if name in table]].astype(float)
+        rows = table[[name for name in COLUMNS if name in table]].astype(float)
     except ValueError as error:
         raise DataError(f"{file}: {error}") from None
     parts = rows.sort_values("round", kind="stable").groupby(table["run" if "run" in table else "dir"])

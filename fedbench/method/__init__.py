@@ -1,7 +1,7 @@
 """What a method's file imports: the interface, declarations of hyper-parameters, and the registry."""
 
 from fedbench.fields import choice, decay, nonnegative, number, positive, server_rate, share, switch
-from fedbench.method.configured import MEAN, MEAN_OF_STEPS, THEOREM
+from fedbench.method.configured import MEAN, MEAN_OF_STEPS, THEOREM, silent
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
@@ -25,5 +25,6 @@ __all__ = [
     "register",
     "server_rate",
     "share",
+    "silent",
     "switch",
 ]

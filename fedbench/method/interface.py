@@ -86,7 +86,7 @@ class Algorithm(Configured):
     that of the synchronous methods' equations; tests/algorithms/test_pages.py looks whether it is there."""
     survey: ClassVar[Literal["once", "cohort"] | None] = None
     """"once": K mini-batch gradients of ALL clients at theta^0; "cohort": full gradients, every round."""
-    full_gradient = False  # local_init reads client.full_grad
+    full_gradient = False  # its hooks read client.full_grad
     first_step: ClassVar[int] = 0  # local steps that local_init has already taken
     fixed_steps: ClassVar[int | None] = None  # the method defines K itself
     schedules: ClassVar[tuple[str, ...]] = ("sync", "async")
@@ -102,6 +102,7 @@ class Algorithm(Configured):
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
     own_step: ClassVar[str] = "makes local steps of its own"  # why steps do not go through client.descend
+    server_momentum: ClassVar[bool] = False  # `momentum` adds earlier rounds to the server's step
     weighting = "uniform"  # of clients in every mean; a method may make it a choice
 
     # ---- the method --------------------------------------------------------------------------------
@@ -175,6 +176,9 @@ class Algorithm(Configured):
 
     def not_mean(self, setting: Setting) -> str | None:
         """Why no server_lr makes the server take the mean of the clients' models in this run, or None."""
+        momentum: float = getattr(self, "momentum", 0.0)
+        if self.server_momentum and momentum:
+            return "its momentum adds earlier rounds; algorithm.momentum=0 would not"
         if self.convention == "G" and setting.schedule == "async" and "lr" in setting.scheduled:
             return "lr_schedule gives an update's jobs different rates"
         return None

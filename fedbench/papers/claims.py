@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.errors import DataError
+from fedbench.errors import DataError, counted
 from fedbench.figures.results import PARTS, rounds_file
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
@@ -344,7 +344,7 @@ def bonferroni(p: Sequence[float]) -> float:
 
 def few(seeds: int) -> str:
     """The reason that goes with the verdict of `plainly`: too few seeds, or nothing."""
-    return "" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds != 1)}"
+    return "" if seeds >= FEWEST_SEEDS else counted(seeds, "seed")
 
 
 def short(method: str) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from fedbench.errors import DataError, UsageError, word
+from fedbench.errors import DataError, UsageError, counted, word
 from fedbench.figures import caption
 from fedbench.figures.lines import curve
 from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
@@ -110,14 +110,14 @@ def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
     """How many runs, how they ended, what they share, what to beware of."""
     whole, counts = [one.run for one in runs if one.whole], Counter(one.run.status for one in runs)
     ends = ", ".join(f"{counts[kind]} {kind}" for kind in dict.fromkeys([*STATUSES, *counts]) if counts[kind])
-    first = f"{caption.counted(len(runs), 'run')} ({ends}) of {caption.counted(len(found), 'setting')}"
+    first = f"{counted(len(runs), 'run')} ({ends}) of {counted(len(found), 'setting')}"
     if found:
         first += f"; {caption.seeds_line([one.series for one in found])}"
     lines = [f"{first}.", f"{caption.settings_line(caption.common(whole))}.".lstrip(".")]
     lines += caption.data_notes(whole)
     repeated = sum(one.series.repeated for one in found)
     if repeated:
-        again = caption.counted(repeated, "further run")
+        again = counted(repeated, "further run")
         lines.append(f"{again} with a seed that their setting already has: left out of its mean.")
     versions: dict[str, dict[str, None]] = {}
     for run in whole:

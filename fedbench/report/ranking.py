@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import ConfigError, DataError, counted
 from fedbench.figures import style
-from fedbench.figures.caption import counted
 from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of
 from fedbench.files import read_json
 from fedbench.report.runs import varied
@@ -25,7 +24,7 @@ from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
 from fedbench.sweeps.tables import mean_and_spread
 
-METRICS = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
+RANKS_BY = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
 """What settings can be ranked by, and the sign (-1: smaller is better)."""
 TEST, HELD_OUT = "final_accuracy", "final_validation_accuracy"
 _OF_METHODS = ("algorithm", "optimizer", "lr_schedule", "server_lr_schedule", "local")
@@ -118,13 +117,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     """
     runs, where = read(directories), ", ".join(directories)
     by = [dotted("--by", name, runs, "must be a key of these runs, such as algorithm or lr") for name in by]
-    places = [place for one in directories for place in sweeps_of(Path(one))]
-    different, of_methods = differing(run.choices for run in runs), {*by, *_searched(directories)}
-    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
-    keys = [key for key in varied(runs, places) if key not in (*by, *task_keys)]
-    # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
-    values = {key: {plain(run.choices.get(key)) for run in runs} for key in keys}
-    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or len(values[k]) > 1]
+    task_keys, keys = _table_keys(runs, directories, by)
     every = [*task_keys, *by, *keys]
     once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     repeated, runs = len(runs) - len(once), once
@@ -138,21 +131,21 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     if all(number(row.get(ranked)) is None for row in rows if row["status"] in _RANKED):
         raise DataError(f"{where}: no run has a {ranked} ({_asked_by(ranked)})")
     whole = {
-        setting: [{name: float(row[name]) for name in (chosen, ranked)} for row in part]
-        for setting, part in ended.items()
+        at: part
+        for at, part in ended.items()
         if all(number(row.get(name)) is not None for row in part for name in (chosen, ranked))
     }
     if not whole:
         raise DataError(f"{where}: no setting has completed all its runs with a {ranked}")
     tasks: dict[_Key, dict[_Key, list[Standing]]] = {}
     for setting, part in whole.items():
-        numbers = {name: [row[name] for row in part] for name in (chosen, ranked)}
-        one = Standing(groups[setting][0], numbers, [row["dir"] for row in groups[setting]])
+        numbers = {name: [float(row[name]) for row in part] for name in (chosen, ranked)}
+        one = Standing(part[0], numbers, [row["dir"] for row in part])
         methods = tasks.setdefault(setting[:first], {})
         methods.setdefault(setting[first : first + len(by)], []).append(one)
 
     def best(name: str) -> Callable[[Standing], float]:
-        return lambda one: -METRICS[name] * one.mean(name)
+        return lambda one: -RANKS_BY[name] * one.mean(name)
 
     found = {
         task: sorted((min(several, key=best(chosen)) for several in tasks[task].values()), key=best(ranked))
@@ -161,9 +154,23 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
-    status = [row["status"] for setting in whole for row in groups[setting]]
+    status = [row["status"] for part in whole.values() for row in part]
     notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs), *_starved(status)]
     return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)
+
+
+def _table_keys(
+    runs: Sequence[Run], directories: Sequence[str], by: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The keys that set tasks apart, and what else a setting has, besides `by`."""
+    places = [place for one in directories for place in sweeps_of(Path(one))]
+    different, of_methods = differing(run.choices for run in runs), {*by, *_searched(directories)}
+    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
+    keys = [key for key in varied(runs, places) if key not in (*by, *task_keys)]
+    # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
+    values = {key: {plain(run.choices.get(key)) for run in runs} for key in keys}
+    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or len(values[k]) > 1]
+    return task_keys, keys
 
 
 def _searched(directories: Sequence[str]) -> list[str]:
@@ -194,7 +201,7 @@ def _asked_by(metric: str) -> str:
 def _chosen_by(chosen: str, ranked: str, several: bool) -> str:
     """What settings were selected and methods are ranked by, in words. `several`: whether a method has more
     than one setting."""
-    means = f"{'lowest' if METRICS[ranked] < 0 else 'highest'} mean {ranked.replace('_', ' ')}"
+    means = f"{'lowest' if RANKS_BY[ranked] < 0 else 'highest'} mean {ranked.replace('_', ' ')}"
     if not several:
         return f"ranked by the {means}; one setting each, so nothing was selected"
     if chosen != ranked:

@@ -55,6 +55,12 @@ def is_finite(row: Row) -> bool:
     return math.isfinite(row["test_loss"]) and math.isfinite(row["train_loss"] or 0.0)
 
 
+def metric_of(summaries: Iterable[Mapping[str, Any]]) -> str:
+    """What the accuracies of these summaries measure; `score` if they differ."""
+    found = {str(summary.get("metric", "accuracy")) for summary in summaries} or {"accuracy"}
+    return found.pop() if len(found) == 1 else "score"
+
+
 def sign(metric: str) -> int:
     """1 if more of a metric is better, -1 if less is: of a loss or a perplexity."""
     return -1 if metric.endswith(("loss", "perplexity")) else 1

@@ -13,9 +13,10 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.config import imports
-from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
+from fedbench.config.config import DEFAULT_STEPS, MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
 from fedbench.config.overrides import written
 from fedbench.data import Dataset, partitions
+from fedbench.data.dataset import joined
 from fedbench.data.division import UNUSED
 from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import batches_of_share, local_steps
@@ -30,7 +31,6 @@ from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
 from fedbench.schedule.trace import Trace
 
-DEFAULT_STEPS = 10
 KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
 """The field of a run's `Cost` that grows by one model, for a choice of `eval.model`."""
 
@@ -152,7 +152,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     if kept := KEPT_TO_EVALUATE.get(config.eval.model):
         cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})
     checks.check_local_steps(config, method, hyper, cost)
-    data_note = "; ".join(filter(None, (dataset.note, division.note))) or None
+    data_note = joined(dataset.note, division.note)
     notes += [data_note] if data_note else []
     problem = Problem(
         config, dataset, division, model, layout, method, setting, steps, equal, work, batch, hyper,

@@ -17,12 +17,21 @@ from fedbench.engine.objective import TASKS
 from fedbench.files import atomically, write_text
 from fedbench.runs.checkpoint import write_torch
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import LEVELS, PAUSED, Row, further_columns, is_finite, reason_to_stop, rounds_to
+from fedbench.runs.metrics import (
+    LEVELS,
+    PAUSED,
+    Row,
+    further_columns,
+    is_finite,
+    reason_to_stop,
+    rounds_to,
+    sign,
+)
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
 from fedbench.schedule import report
 from fedbench.schedule.trace import Trace
 
-_HOW = ("engine", "chunk", "device", "resume", "progress", "verbose")  # left out, or said last
+_HOW = ("engine", "chunk", "device", "resume", "progress")  # left out, or said last
 
 
 def write_reproduce(file: Path, execution: Execution) -> None:
@@ -146,7 +155,7 @@ def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[st
         }
     for name in further_columns(config.eval, validated):
         if not name.endswith("_std"):
-            choose = min if name.endswith("perplexity") else max
+            choose = max if sign(name) > 0 else min
             found |= {
                 f"final_{name}": final(name),
                 f"best_{name}": _finite(choose(row[name] for row in rows)),

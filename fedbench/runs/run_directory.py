@@ -23,7 +23,6 @@ from fedbench.config.config import GROUPS, USUAL, Config, container, flat
 from fedbench.config.identity import identity_in
 from fedbench.config.options import build, with_defaults
 from fedbench.errors import DataError, RunError, UsageError, first_line
-from fedbench.files import METRICS as METRICS
 from fedbench.files import (
     InUse,
     as_yaml,
@@ -42,11 +41,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SUMMARY, CONFIG, CHECKPOINT = "summary.json", "config.yaml", "checkpoint.pt"
+SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.csv", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 CLIENTS = "clients.csv"
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS, CLIENTS)  # summary.json has their sizes in bytes
+_GONE = ("verbose",)  # keys that older runs have in config.yaml, and that meant nothing
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 
 FINISHED = ("completed", "diverged", "starved")
@@ -96,7 +96,7 @@ class RunDirectory:
             ) from error
         if not isinstance(plain, dict) or not {*GROUPS} - {*USUAL} <= {*plain}:
             raise DataError(f"{file}: is not the configuration of a run")
-        return {str(key): value for key, value in plain.items()}
+        return {str(key): value for key, value in plain.items() if key not in _GONE}
 
     def config(self, **changes: Any) -> Config:
         """The typed configuration of the run; `changes`: other values of some (dotted) keys.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedbench.counting import running_index
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.classes import lognormal_speeds
@@ -57,8 +58,7 @@ class Delays:
         if cycle is None:
             return None
         client = np.repeat(np.arange(self.clients, dtype=np.int64), cycle)
-        n = np.arange(len(client), dtype=np.int64) - np.repeat(np.cumsum(cycle) - cycle, cycle)
-        return set(np.unique(self(client, n)).tolist())
+        return set(np.unique(self(client, running_index(client))).tolist())
 
     @cached_property
     def _tables(self) -> tuple[Any, ...]:

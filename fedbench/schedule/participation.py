@@ -14,12 +14,13 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from fedbench.counting import running_index, share_of
 from fedbench.errors import ConfigError
-from fedbench.fields import choice, integer, number, share_of, text
+from fedbench.fields import choice, integer, number, text
 from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_draws, select_uniforms
-from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace, running_index
+from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace
 
 _BLOCK = 1 << 21  # numbers that Bernoulli draws at once
 

@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 
+from fedbench.counting import running_index
 from fedbench.schedule.delays import Delays
 from fedbench.schedule.participation import Participants, without_replacement
 from fedbench.schedule.selection import STALENESS, select_uniforms
 from fedbench.schedule.simulate import Clock
-from fedbench.schedule.trace import APPLIED, Ints, Trace, running_index
+from fedbench.schedule.trace import APPLIED, Ints, Trace
 
 
 def synchronous(clients: int, rounds: int, per_round: int, here: Participants, durations: Delays) -> Trace:

@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedbench.counting import running_index
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -135,15 +137,6 @@ class Trace:
         order, jobs = np.empty_like(self._trained), self._trained
         order[self._applied_from[self.applied_update[jobs]] + self.position[jobs]] = jobs
         return order
-
-
-def running_index(client: Ints) -> Ints:
-    """For each entry: how many earlier entries have the same client."""
-    order = np.argsort(client, kind="stable")
-    ranked = client[order]
-    result = np.empty(len(client), dtype=np.int64)
-    result[order] = np.arange(len(client)) - np.searchsorted(ranked, ranked)
-    return result
 
 
 class Ledger:

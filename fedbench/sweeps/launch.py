@@ -26,7 +26,7 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import RUNS, counts, run_hash, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
-from fedbench.errors import ConfigError, UsageError, UserError
+from fedbench.errors import ConfigError, UsageError, UserError, counted
 from fedbench.files import one_line_os_errors
 from fedbench.runs.lists import RUNS_CSV
 from fedbench.runs.run_directory import FAILED, RunDirectory
@@ -201,7 +201,7 @@ class Sweep:
         if cfg.hydra.job.chdir:  # a job changes its whole process
             missing = [replace(run, kind=None) for run in missing]
         before = f", {len(runs) - len(missing)} of them finished before" if len(missing) < len(runs) else ""
-        log.info("%d run%s%s, in %s", len(runs), "s" if len(runs) != 1 else "", before, directory)
+        log.info("%s%s, in %s", counted(len(runs), "run"), before, directory)
         with one_line_os_errors(f"write {directory}"):
             directory.mkdir(parents=True, exist_ok=True)
             OmegaConf.save(cfg, directory / "multirun.yaml")

@@ -18,7 +18,7 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
-from fedbench.errors import UsageError, UserError, word
+from fedbench.errors import UsageError, UserError, counted, word
 from fedbench.runs import stored
 from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 from fedbench.sweeps import together
@@ -228,7 +228,7 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
             begun = run.config.resume and here.has(CHECKPOINT)
             said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
-    yield f"{len(said)} run{'s' if len(said) > 1 else ''} in {places}, {len(said) - len(missing)} finished"
+    yield f"{counted(len(said), 'run')} in {places}, {len(said) - len(missing)} finished"
     checked(missing, len(runs))
     for place, what in said.items():
         yield f"  {place.name}: {what}"

@@ -26,6 +26,7 @@ from hydra.core.utils import setup_globals
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from fedbench.errors import counted
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
 from fedbench.sweeps.job import ended_line, record_failure
@@ -154,7 +155,7 @@ class Pool:
             for group, state in zip(self.work.groups, self.states, strict=True)
             if state not in (0, DONE)
         )
-        return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it" if count else ""
+        return f"waits for {counted(count, 'run')} to end a round and save it" if count else ""
 
     def _dismiss(self, signals: Signals) -> None:
         """Stop all workers that are left: at once after a second signal, else after they have saved."""

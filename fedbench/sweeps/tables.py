@@ -15,7 +15,7 @@ from fedbench.config.grouping import differing, split
 from fedbench.config.identity import difference, identity_in
 from fedbench.files import atomically, locked, write_json
 from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of, swept_in
-from fedbench.runs.metrics import COLUMN, ENDS, LEVELS
+from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of
 from fedbench.runs.run_directory import (
     FAILED,
     FINISHED,
@@ -153,7 +153,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
     )
     titles = [
         *shown,
-        f"final {_metric(summaries)}",
+        f"final {metric_of(summaries)}",
         "best",
         *(name.replace("_", " ") for name in reached),
         "n",
@@ -179,12 +179,6 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
 
 def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
     return [float(row[column]) for row in rows if row[column]]
-
-
-def _metric(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """What the accuracies measure; `score` if the runs measure different things."""
-    metrics = {found.get("metric", "accuracy") for found in summaries} or {"accuracy"}
-    return str(metrics.pop()) if len(metrics) == 1 else "score"
 
 
 def _rounds(numbers: Sequence[float], runs: int) -> str:

@@ -23,6 +23,7 @@ from hydra.core.hydra_config import HydraConfig
 
 from fedbench.config.config import flat
 from fedbench.config.identity import digest
+from fedbench.errors import counted
 from fedbench.files import write_text
 from fedbench.runs.signals import Signals
 
@@ -281,8 +282,7 @@ def compute(seats: int, calls: Mapping[int, Callable[[], None]]) -> None:
             ours.use()
 
     def waits_for() -> str:
-        count = len(places)
-        return f"waits for {count} run{'s' if count != 1 else ''} to end a round and save it"
+        return f"waits for {counted(len(places), 'run')} to end a round and save it"
 
     signals = Signals(waits_for)
 

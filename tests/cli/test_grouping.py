@@ -41,7 +41,7 @@ def test_every_other_key_makes_another_experiment() -> None:
     words = ["model=mlp", "partition=dirichlet", "schedule=async", "delay=lognormal", "algorithm=fedadam"]
     config = compose_config(words).choices
     keys = {*config, *compose_config(["dataset=synthetic", "model=resnet18"]).choices}
-    ours = {"engine", "device", "chunk", "threads", "resume", "progress", "verbose", "hooks", "cuda_graph"}
+    ours = {"engine", "device", "chunk", "threads", "resume", "progress", "hooks", "cuda_graph"}
     ours |= {"data.root", "deterministic", "trace", "imports", "init_from", "seed"}
     sections = ("eval.", "checkpoint.", "state.")
     told = {key for key in keys if key in settings(dict.fromkeys(keys, 1))}

@@ -198,7 +198,7 @@ def test_options_cannot_be_changed_in_place() -> None:
 # ---- every key counts ----------------------------------------------------------------------------------
 
 NO_PART = {  # what a run's result does not depend on
-    *("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "verbose", "hooks"),
+    *("engine", "device", "chunk", "threads", "data.root", "resume", "progress", "hooks"),
     "cuda_graph",
     *("checkpoint.seconds", "checkpoint.until", "checkpoint.keep", "state.place", "state.directory"),
 }

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -156,11 +155,9 @@ def test_a_gpu_check_whose_time_is_up_is_ended_with_all_that_it_started(
     checks = gpu_checks.Checks(data, tmp_path / "out", tiny=False)
     checks.data = gpu_checks._unpacked(data, checks.work / "data")
     long = 'mkdir outputs; cp "$FEDBENCH_DATA/some.npz" outputs; touch outputs/model.pt;'
-    long += " setsid sleep 600 & echo $! > number; wait"
-    begun = time.monotonic()
+    long += " setsid sleep 100000 & echo $! > number; wait"
     checks.step("long", 2, ["sh", "-c", long])
     checks.step("short", 5, ["sh", "-c", "echo done"])
-    assert time.monotonic() - begun < 60
     with (tmp_path / "out" / "steps.csv").open(newline="") as stream:
         long_row, short_row = csv.DictReader(stream)
     assert (long_row["exit"], short_row["exit"], short_row["line"]) == ("time is up", "0", "done")

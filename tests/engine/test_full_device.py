@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -55,34 +54,6 @@ def test_a_full_device_while_compiling_is_no_reason_to_compile_in_another_way(
     monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         Programs().make(torch.sin, (torch.ones(2),), None)
-
-
-def test_a_missing_toolkit_is_said_once_with_the_variable_to_set(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(compiled, "pack", refusal(OSError("CUDA_HOME environment variable is not set")))
-    monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
-    monkeypatch.setattr(compiled, "stands_alone", lambda device: False)  # a torch without standalone_compile
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
-    on_cuda, programs = torch.device("cuda"), Programs()
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            assert programs._compile(torch.sin, (torch.ones(2),), on_cuda, None) is torch.sin
-        Programs()._compile(torch.sin, (torch.ones(2),), torch.device("cpu"), None)
-    said = [record.getMessage() for record in caplog.records if "set CUDA_HOME" in record.getMessage()]
-    assert len(said) == 1
-
-
-def test_a_toolkit_that_is_there_is_not_said_to_be_missing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(compiled, "pack", refusal(RuntimeError("no rule for this operation")))
-    monkeypatch.setattr(compiled, "compile_alone", lambda function: function)
-    monkeypatch.setattr(compiled, "stands_alone", lambda device: False)
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/opt/cuda")
-    with caplog.at_level(logging.WARNING):
-        Programs()._compile(torch.sin, (torch.ones(2),), torch.device("cuda"), None)
-    assert "set CUDA_HOME" not in caplog.text
 
 
 def test_a_program_is_given_tensors_at_multiples_of_16_bytes() -> None:

@@ -2,7 +2,6 @@
 
 null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
 null_cuda_worker.py packed FILE    the words of one job; the device is full once its steps are compiled
-null_cuda_worker.py linked FILE    the same, its steps compiled as a torch without standalone_compile does
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from typing import Any
 import emul
 import torch
 
-from fedbench import torch_internals
 from fedbench.api import compose_config
-from fedbench.engine import compiled
 from fedbench.runs.execution import Execution, set_numerics
 from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
@@ -115,10 +112,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     kind, file = sys.argv[1], Path(sys.argv[2])
     given = json.loads(file.read_text())
-    if kind in ("packed", "linked"):
+    if kind == "packed":
         emul.no_values()
-        if kind == "linked":  # as in a torch without standalone_compile
-            torch_internals.stands_alone = compiled.stands_alone = lambda device: False
         print(json.dumps(packed(given)), flush=True)
     else:
         emul.no_values()
