@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedbench.errors import ConfigError
 from fedbench.method import (
     Algorithm,
     Counts,
@@ -47,7 +48,7 @@ class FADAS(Algorithm):
     lr: float = positive(0.1)
     server_lr: float = positive(0.001)
     beta1: float = decay(0.9)
-    beta2: float = nonnegative(0.99)
+    beta2: float = decay(0.99)
     epsilon: float = nonnegative(1e-8)
     bias_correction: bool = switch(False)
     delay_threshold: float | None = nonnegative(
@@ -56,6 +57,11 @@ class FADAS(Algorithm):
     da_form: str = choice(
         "scale", ("scale", "min"), help="scale: server_lr / tau_max; min: min(server_lr, 1 / tau_max)"
     )
+
+    def check(self) -> None:
+        if self.da_form != "scale" and self.delay_threshold is None:
+            allowed = "must be scale (or not given) unless algorithm.delay_threshold says what is late"
+            raise ConfigError("algorithm.da_form", self.da_form, allowed)
 
     def resolve(self, n: Counts, warn: Callable[[str], None] = silent) -> dict[str, float]:
         return {"delay_threshold": math.inf, **super().resolve(n, warn)}

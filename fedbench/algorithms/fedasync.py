@@ -19,7 +19,7 @@ from fedbench.method import (
     share,
 )
 
-POLYNOMIAL_A = 0.5  # the default, which cannot be told from a value that was given
+POLYNOMIAL_A, HINGE_B = 0.5, 4.0  # the defaults, which cannot be told from values that were given
 
 
 @register("fedasync")
@@ -47,9 +47,15 @@ class FedAsync(Algorithm):
     rho: float = nonnegative(0.005)
     staleness: str = choice("polynomial", ("constant", "polynomial", "hinge"))
     a: float = nonnegative(POLYNOMIAL_A, help="of polynomial and hinge; the paper's hinge: 10, to be given")
-    b: float = nonnegative(4.0, help="hinge only")
+    b: float = nonnegative(HINGE_B, help="hinge only")
 
     def check(self) -> None:
+        unused = {"a": POLYNOMIAL_A} if self.staleness == "constant" else {}
+        unused |= {"b": HINGE_B} if self.staleness != "hinge" else {}
+        for name, default in unused.items():
+            if getattr(self, name) != default:
+                allowed = f"must be {default:g} (or not given) with algorithm.staleness={self.staleness}, "
+                raise ConfigError(f"algorithm.{name}", getattr(self, name), f"{allowed}which has no {name}")
         if self.staleness == "hinge" and self.a == POLYNOMIAL_A:
             allowed = "must be another number with algorithm.staleness=hinge, such as the paper's 10"
             raise ConfigError("algorithm.a", self.a, f"{allowed} (this one is the polynomial's)")

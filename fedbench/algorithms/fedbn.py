@@ -30,6 +30,7 @@ class FedBN(FedAvg):
 
     paper = "Li et al., ICLR 2021"
     keeps_buffers = True
+    schedules = ("sync",)  # under arrivals a client's own model is not known while it works
 
     def bind(self, setting: Setting) -> None:
         shared = torch.ones(setting.d, dtype=torch.bool)

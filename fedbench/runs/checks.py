@@ -46,6 +46,9 @@ def check_schedule(config: Config, method: Algorithm) -> None:
     jobs = config.rounds * config.clients.per_round
     what = f"a schedule of {jobs:,} jobs"
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))
+    if method.is_personal and config.schedule.name == "async":
+        allowed = f"must be sync: {method.name}'s clients evaluate their own models, and those of jobs under "
+        raise ConfigError("schedule", "async", f"{allowed}way are not known yet")
     chosen = config.participation
     if method.full_participation:
         needs = f"{method.name} is defined for full participation only"
@@ -212,7 +215,8 @@ def check_overlaps(config: Config, method: Algorithm, trace: Trace) -> None:
     """Refuse clients' state if jobs of the same client overlap."""
     if len(trace.parallel):
         first = trace.parallel[0]
-        why = "keeps state at its clients, so no client can work on two jobs at once, as client "
+        why = "keeps state at the clients, so no client can work on two jobs at once, as client "
         why += f"{trace.client[first]} does from time {trace.begin_time[first]:g} on"
         key = "staleness" if getattr(config.schedule, "staleness", None) is not None else "pool"
-        raise ConfigError("algorithm", method.name, f"{why} (schedule.{key})")
+        keeper = ("algorithm", method.name) if method.keeps_state else ("optimizer.keep", True)
+        raise ConfigError(*keeper, f"{why} (schedule.{key})")

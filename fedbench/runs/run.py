@@ -164,7 +164,8 @@ class Run:
 
         def under_way() -> str:
             writes = self.group.is_writer
-            return f"waits for the end of round {loop.version + 1}, to save it" if writes else ""
+            at = min(loop.version + 1, config.rounds)
+            return f"waits for the end of round {at}, to save it" if writes else ""
 
         observers: list[Observer] = [Files(target), *([] if self.together else [Shown()])]
         observers += [Logged(here, config)] if config.logger else []

@@ -13,8 +13,9 @@ from fedbench.rng import Stream, fold, host_generator, make_key, uniform
 from fedbench.schedule.laws import Bits, Delay, integers, is_number
 from fedbench.schedule.trace import Floats, Ints
 
+FADAS_LARGE, DIRICHLET = "fadas_large", (3, 2, 1)
 PRESETS = {
-    "fadas_large": ((1.0, 2.0), (3.0, 5.0), (50.0, 80.0)),
+    FADAS_LARGE: ((1.0, 2.0), (3.0, 5.0), (50.0, 80.0)),
     "fadas_mild": ((1.0, 2.0), (3.0, 5.0), (5.0, 8.0)),
 }
 """Bands of job durations, fast to slow clients: the large and the mild delays of the official FADAS code."""
@@ -75,7 +76,7 @@ class Bands(Delay):
 
     name = "bands"
     preset: str = choice(
-        "fadas_large",
+        FADAS_LARGE,
         tuple(PRESETS),
         help="fadas_large: [[1, 2], [3, 5], [50, 80]]; fadas_mild: [[1, 2], [3, 5], [5, 8]]",
     )
@@ -95,7 +96,7 @@ class Bands(Delay):
         help="probability of each class",
     )
     dirichlet: tuple[float, ...] = custom(
-        [3, 2, 1],
+        list(DIRICHLET),
         list_of(positive(1.0)),
         "a list of numbers > 0",
         help="each client's class: the largest share of a Dirichlet draw with these parameters",
@@ -107,7 +108,16 @@ class Bands(Delay):
         return PRESETS[self.preset] if self.classes is None else self.classes
 
     def check(self, clients: int) -> None:
+        if self.classes is not None and self.preset != FADAS_LARGE:
+            allowed = f"must be {FADAS_LARGE} (or not given) beside delay.classes, which are used instead"
+            raise ConfigError("delay.preset", self.preset, allowed)
         m, counts, shares, dirichlet = len(self.bands), self.counts, self.shares, self.dirichlet
+        assigned = "counts" if counts is not None else "shares" if shares is not None else None
+        if assigned and tuple(dirichlet) != DIRICHLET:
+            allowed = (
+                f"must be {list(DIRICHLET)} (or not given) beside delay.{assigned}, which is used instead"
+            )
+            raise ConfigError("delay.dirichlet", list(dirichlet), allowed)
         if counts is not None:
             if shares is not None:
                 allowed = "must be null beside delay.counts, which assigns the clients to classes"

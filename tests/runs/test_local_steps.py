@@ -93,7 +93,7 @@ def test_which_options_take_what() -> None:
     assert "local.clip_norm" in refused(first, local=replace(first.local, clip_norm=1.0))
     late = compose_config([*BASE, "algorithm=fedbuff", *ASYNC, "schedule.pool=all"])
     assert "eta" in refused(slowmo, lr_schedule=ExponentialRate(), schedule=late.schedule)
-    assert "keeps state at its clients" in refused(late, optimizer=SGD(momentum=0.9, keep=True))
+    assert "keeps state at the clients" in refused(late, optimizer=SGD(momentum=0.9, keep=True))
     assert refused(late, optimizer=SGD(momentum=0.9)) == ""
 
 

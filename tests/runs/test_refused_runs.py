@@ -12,7 +12,7 @@ from fedbench.runs.run import Run
 TWO, ALL = "eval.model=mean_of_two", "eval.model=mean_of_all_clients"
 FEDBN = "algorithm=fedbn model=mlp model.norm=layer"
 SIX = "schedule=async clients.total=6 clients.per_round=2"
-AT_ONCE = "keeps state at its clients, so no client can work on two jobs at once, as client "
+AT_ONCE = "keeps state at the clients, so no client can work on two jobs at once, as client "
 EXPONENTIAL = "lr_schedule=exponential lr_schedule.factor"
 AVERAGE, UNEQUAL = "algorithm.server_lr=average", "local.steps=null local.epochs=1 partition=dirichlet"
 EVERYONE, ONE_K = "clients.per_round=20", "is defined for one number of local steps only, which excludes "
@@ -34,12 +34,19 @@ REFUSED = [
      "(schedule.staleness)"),
     (f"algorithm=dude_asgd {SIX} schedule.pool=all schedule.concurrency=6 delay=exponential local.steps=1",
      f"algorithm=dude_asgd: {AT_ONCE}", "(schedule.pool)"),
+    (f"algorithm=fedbuff {SIX} optimizer=adam optimizer.keep=true schedule.staleness=3",
+     f"optimizer.keep=true: {AT_ONCE}", "(schedule.staleness)"),
+    (f"{FEDBN} {SIX}", "schedule=async: must be sync: fedbn's clients evaluate"),
     ("algorithm=padamfed algorithm.scale=2 algorithm.server_lr=0.1", "algorithm.scale=2"),
     ("algorithm=padamfed algorithm.scale=0", "algorithm.scale=0"),
     ("algorithm=masfl algorithm.scale=2", "algorithm.scale=2"),  # its theorem gives beta alone
     ("algorithm=fedcm algorithm.beta=0", "algorithm.beta=0: must be"),
     ("algorithm=feddyn algorithm.alpha=0", "algorithm.alpha=0: must be"),
     ("algorithm=fedasync algorithm.staleness=hinge", "algorithm.a=0.5: must be another number with"),
+    ("algorithm=fedasync algorithm.staleness=constant algorithm.a=3", "algorithm.a=3", "which has no a"),
+    ("algorithm=fedasync algorithm.b=9", "algorithm.b=9.0: must be 4 (or not given)", "which has no b"),
+    ("algorithm=fadas algorithm.da_form=min", "algorithm.da_form=min: must be scale (or not given) unless"),
+    ("algorithm=fadas algorithm.beta2=1", "algorithm.beta2=1: must be"),
     ("algorithm=fedadam algorithm.beta1=1", "algorithm.beta1=1: must be"),
     ("algorithm=fedavgm algorithm.momentum=1", "algorithm.momentum=1: must be"),
     ("algorithm=fedams algorithm.epsilon=0", "algorithm.epsilon=0: must be > 0, or algorithm.vhat_init"),

@@ -86,6 +86,14 @@ BAD_DELAYS: list[tuple[dict[str, Any], str]] = [
         "delay.shares=[0.5,0.3,0.2]: must be null beside delay.counts, which assigns the clients to",
     ),
     ({"name": "bands", "shares": [0.5, 0.2, 0.2]}, "must be 3 numbers >= 0 that sum to 1"),
+    (
+        {"name": "bands", "counts": [5, 3, 2], "dirichlet": [9, 1, 1]},
+        "dirichlet=[9.0,1.0,1.0]: must be [3, 2, 1]",
+    ),
+    (
+        {"name": "bands", "preset": "fadas_mild", "classes": [[1, 2], [1, 2], [1, 3]]},
+        "delay.preset=fadas_mild: must be fadas_large (or not given) beside delay.classes",
+    ),
     ({"name": "bands", "dirichlet": [1, 1]}, "delay.dirichlet=[1,1]: must be 3 numbers"),
     ({"name": "bands", "classes": [[2, 1]], "shares": [1]}, "must be a list of bands [low, high] with low"),
     ({"name": "bands", "classes": [1, 2], "shares": [1]}, "must be a list of bands [low, high]"),
