@@ -88,7 +88,7 @@ BAD_DELAYS: list[tuple[dict[str, Any], str]] = [
     ({"name": "bands", "shares": [0.5, 0.2, 0.2]}, "must be 3 numbers >= 0 that sum to 1"),
     (
         {"name": "bands", "counts": [5, 3, 2], "dirichlet": [9, 1, 1]},
-        "dirichlet=[9.0,1.0,1.0]: must be [3, 2, 1]",
+        "dirichlet=[9,1,1]: must be [3, 2, 1]",
     ),
     (
         {"name": "bands", "preset": "fadas_mild", "classes": [[1, 2], [1, 2], [1, 3]]},
