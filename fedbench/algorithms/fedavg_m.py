@@ -31,7 +31,7 @@ class FedAvgMomentum(Algorithm):
     (theta - y)/eta loses digits in float32. Only the server keeps state: theta and g. Travels: up 1d (mean of
     q), down 2d (theta, g). eta = lr, gamma = server_lr (convention G; the theory's value needs L) and beta
     are tuned; server_lr=average is gamma = eta K: theta <- mean_{S_t} y_i. beta = 1 is FedAvg. The paper's
-    grids are not known to us; the defaults in the YAML file are values common in the field.
+    grids are not known to us; the defaults are values common in the field.
     """
 
     title = "FedAvg-M"

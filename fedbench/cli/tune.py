@@ -44,7 +44,7 @@ tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own
 
 def main(argv: Sequence[str]) -> int:
     """`fedbench tune`. Returns the exit code. Raises UserError (RunError if runs failed, or all diverged)."""
-    from fedbench.config.config import METRICS
+    from fedbench.config.config import EVAL_METRICS
     from fedbench.tuning.again import again, forecast_again
     from fedbench.tuning.methods import SMALL
     from fedbench.tuning.request import SEARCHES, TuneOptions
@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
     past = f"how many times a search continues past an edge (default: {default.extend})"
     add("--extend", type=int, default=default.extend, metavar="N", help=past)
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
-    further = f"select by one of eval.metrics, not by accuracy: {', '.join(METRICS)} (the smallest)"
-    add("--metric", choices=METRICS, metavar="NAME", help=further)
+    further = f"select by one of eval.metrics, not by accuracy: {', '.join(EVAL_METRICS)} (the smallest)"
+    add("--metric", choices=EVAL_METRICS, metavar="NAME", help=further)
     small = f"of the values in conf/grid, at most {SMALL} points a method, nearest to the defaults"
     add("--small", action="store_true", help=small)
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")

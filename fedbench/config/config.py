@@ -43,7 +43,8 @@ GROUPS = (
 """Config groups; every run chooses one option of each."""
 
 
-METRICS = ("macro_f1", "auroc", "average_precision", *(f"recall_at_{k}" for k in (2, 3, 5, 10)), "perplexity")
+_RECALLS = [f"recall_at_{k}" for k in (2, 3, 5, 10)]
+EVAL_METRICS = ("macro_f1", "auroc", "average_precision", *_RECALLS, "perplexity")
 """The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
 MEAN_OF_TWO, MEAN_OF_CLIENTS = "mean_of_two", "mean_of_all_clients"
@@ -130,7 +131,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _metrics(value: Any) -> tuple[str, ...]:
     names = _names(value)
-    if len({*names}) < len(names) or not {*names} <= {*METRICS, CONFUSION}:
+    if len({*names}) < len(names) or not {*names} <= {*EVAL_METRICS, CONFUSION}:
         raise ValueError
     return names
 
@@ -164,7 +165,7 @@ class Eval:
     metrics: tuple[str, ...] = custom(
         [],
         _metrics,
-        f"a list of {', '.join((*METRICS, CONFUSION))}",
+        f"a list of {', '.join((*EVAL_METRICS, CONFUSION))}",
         help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
         "average_precision by scikit-learn, perplexity is exp(loss) (of all positions, if labels have some), "
         "the others by torchmetrics; confusion_matrix is no column but drawn at the end",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedbench.config.config import CONFUSION, METRICS
+from fedbench.config.config import CONFUSION, EVAL_METRICS
 from fedbench.errors import ConfigError
 from fedbench.files import atomically
 
@@ -21,8 +21,8 @@ PERPLEXITY = "perplexity"
 _OF_RANKS = ("auroc", "average_precision")
 _OURS = (*_OF_RANKS, PERPLEXITY)  # without torchmetrics
 OF_TASK: dict[str, tuple[str, ...]] = {
-    "classification": (*METRICS, CONFUSION),
-    "sequence": METRICS,
+    "classification": (*EVAL_METRICS, CONFUSION),
+    "sequence": EVAL_METRICS,
     "multilabel": ("macro_f1", *_OF_RANKS),
     "regression": (),
 }

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedbench.config.config import CONFUSION, METRICS, Eval
+from fedbench.config.config import CONFUSION, EVAL_METRICS, Eval
 
 Row = dict[str, Any]
 """The numbers of an evaluated round, by column; None is written as an empty field. The task defines what an
@@ -21,7 +21,7 @@ ALWAYS = (
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
 OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # with eval.clients
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
-FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in METRICS), *FINETUNED)
+FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
 COLUMNS = (*ALWAYS, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
 """All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")

@@ -1,5 +1,5 @@
-"""One writer of tables: cells as aligned text, as Markdown, or as LaTeX (booktabs). And a run's evaluations
-as a short table."""
+"""Tables of results as aligned text, as Markdown, or as LaTeX (booktabs), and a run's evaluations as a short
+table."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def table(
     return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"])
 
 
-def evaluations(rows: Sequence[Mapping[str, str]], most: int = 12) -> str:
-    """A table of the evaluations in metrics.csv, `most` of them evenly spaced, the first and the last among
-    them: round, losses, and what else was measured on test or held-out samples."""
+def evaluations(rows: Sequence[Mapping[str, str]]) -> str:
+    """A table of the evaluations in metrics.csv, twelve of them at most, evenly spaced, with the first and the
+    last: round, losses, and what else was measured on test or held-out samples."""
     last = len(rows) - 1
-    shown = [rows[at] for at in sorted({round(n * last / (most - 1)) for n in range(most)})] if rows else []
+    shown = [rows[at] for at in sorted({round(n * last / 11) for n in range(12)})] if rows else []
     judging = ("train_", "test_", "validation_", "client_", "finetuned_")
     names = [name for name in (rows[0] if rows else ()) if name == "round" or name.startswith(judging)]
     names = [name for name in names if any(row[name] for row in shown)]
