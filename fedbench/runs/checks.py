@@ -218,5 +218,5 @@ def check_overlaps(config: Config, method: Algorithm, trace: Trace) -> None:
         why = "keeps state at the clients, so no client can work on two jobs at once, as client "
         why += f"{trace.client[first]} does from time {trace.begin_time[first]:g} on"
         key = "staleness" if getattr(config.schedule, "staleness", None) is not None else "pool"
-        keeper = ("algorithm", method.name) if method.keeps_state else ("optimizer.keep", True)
-        raise ConfigError(*keeper, f"{why} (schedule.{key})")
+        name, value = ("algorithm", method.name) if method.keeps_state else ("optimizer.keep", True)
+        raise ConfigError(name, value, f"{why} (schedule.{key})")

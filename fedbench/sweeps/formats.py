@@ -58,8 +58,8 @@ def table(
 
 
 def evaluations(rows: Sequence[Mapping[str, str]]) -> str:
-    """A table of the evaluations in metrics.csv, twelve of them at most, evenly spaced, with the first and the
-    last: round, losses, and what else was measured on test or held-out samples."""
+    """A table of the evaluations in metrics.csv, twelve of them at most, evenly spaced, with the first and
+    the last: round, losses, and what else was measured on test or held-out samples."""
     last = len(rows) - 1
     shown = [rows[at] for at in sorted({round(n * last / 11) for n in range(12)})] if rows else []
     judging = ("train_", "test_", "validation_", "client_", "finetuned_")
