@@ -4,6 +4,7 @@ the processes. Each takes what it checks and raises a ConfigError of one line.""
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Callable, Mapping
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from fedbench.config.config import MEAN_OF_CLIENTS, Config
-from fedbench.data import Dataset
+from fedbench.data import Dataset, transforms
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
@@ -101,6 +102,21 @@ def check_division(config: Config, sizes: np.ndarray, test_client: np.ndarray | 
     n, batch, share = int(sizes.sum()), config.local.batch_size, config.local.batch_share
     if share is None and batch is not None and batch > n:
         raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
+
+
+def check_outputs(chosen: str, model: nn.Module, ds: Dataset) -> None:
+    """Refuse a model whose outputs are no tensor (B, classes), or (B, T, classes) if every position has a
+    label. A copy is asked, so the model and torch's generator stay as they were."""
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    x = transforms.to_input(ds.x_train[:2], ds.mean, ds.std, dtype)
+    expected = (len(x), *(ds.y_train.shape[1:] if ds.task == "sequence" else ()), ds.classes)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        out = copy.deepcopy(model).eval()(x)
+    if not isinstance(out, torch.Tensor):
+        returned = "nothing" if out is None else f"a {type(out).__name__}"
+        raise ConfigError("model", chosen, f"returns {returned}, a tensor {expected} is expected")
+    if out.shape != expected:
+        raise ConfigError("model", chosen, f"outputs {tuple(out.shape)}, {expected} is expected")
 
 
 def check_rates(

@@ -22,8 +22,10 @@ from fedbench.data.partition_options import Natural
 from fedbench.engine.batches import batches_of_share, local_steps
 from fedbench.engine.objective import Layout
 from fedbench.errors import ConfigError
+from fedbench.fields import is_own
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
+from fedbench.models import registry
 from fedbench.models.layers import norm_parameters
 from fedbench.runs import checks, traces
 from fedbench.runs.model_files import initial_model
@@ -124,6 +126,8 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_division(config, division.sizes, division.test_client)
 
     model = initial_model(config, dataset)
+    if not is_own(registry.get(config.model.name)):
+        checks.check_outputs(config.model.name, model, dataset)
     layout = Layout(model)
     batch: int | np.ndarray | None = config.local.batch_size
     if config.local.batch_share is not None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from run_files import Call, own_method
 
 import fedbench as api
 from fedbench.config import imports
+from fedbench.data import from_arrays
+from fedbench.errors import ConfigError
 from fedbench.fields import REGISTERED
 from fedbench.method import Algorithm, positive, register
+from fedbench.runs.checks import check_outputs
+from fedbench.runs.problem import problem_of
+from fedbench.runs.session import Session
 
 SMALL = ("rounds=1", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none", "threads=1")
 
@@ -142,6 +149,52 @@ def test_a_hook_that_returns_the_wrong_thing_is_named(fedbench: Call, wrong: str
     imports.executed.clear()
     code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=mine")
     assert (code, err) == (2, f"fedbench: algorithm=mine: {said}\n")
+
+
+NET = """
+from torch import nn
+from fedbench.models import register_model
+@register_model("net")
+class Net(nn.Module):
+    def __init__(self, shape, classes, width: int = 10, kind: str = "whole"):
+        super().__init__()
+        self.linear, self.kind = nn.Linear(64, width), kind
+    def forward(self, x):
+        nn.functional.dropout(x)
+        out = self.linear(x.flatten(1))
+        return {"whole": out, "pair": (out, 1), "none": None}[self.kind]
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("model.width=11", "model=net: outputs (2, 11), (2, 10) is expected"),
+        ("model.kind=pair", "model=net: returns a tuple, a tensor (2, 10) is expected"),
+        ("model.kind=none", "model=net: returns nothing, a tensor (2, 10) is expected"),
+        ("model.width=a", "model.width=a: must be an integer"),
+    ],
+)
+def test_a_model_with_other_outputs_is_refused(fedbench: Call, word: str, said: str) -> None:
+    Path("net.py").write_text(NET)
+    assert fedbench.refused(*SMALL, "imports=[net.py]", "model=net", word) == f"fedbench: {said}\n"
+    assert [path.name for path in Path().iterdir()] == ["net.py"]
+
+
+def test_asking_a_model_for_its_outputs_changes_nothing() -> None:
+    Path("net.py").write_text(NET)
+    before = torch.get_rng_state()
+    problem = problem_of(api.compose_config([*SMALL, "imports=[net.py]", "model=net"]), Session())
+    assert problem.model.training
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_where_every_position_has_a_label_it_has_outputs() -> None:
+    x = np.ones((4, 5), int)
+    data = from_arrays("mine", x, x, x, x, task="sequence", vocabulary=3, classes=2)
+    check_outputs("mine", torch.nn.Embedding(3, 2), data)
+    with pytest.raises(ConfigError, match=r"model=mine: outputs \(2, 5, 3\), \(2, 5, 2\) is expected"):
+        check_outputs("mine", torch.nn.Embedding(3, 3), data)
 
 
 MODEL = """
