@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -294,8 +295,9 @@ class Choice:
 def options_of_function(
     owner: str, function: Callable[..., Any], skip: Sequence[str] = ()
 ) -> list[tuple[str, type, dataclasses.Field[Any]]]:
-    """The parameters of a function except `skip`, as fields for `dataclasses.make_dataclass`. They allow any
-    value. One without a default needs a value; the error names `owner`."""
+    """The parameters of a function except `skip`, as fields for `dataclasses.make_dataclass`. One annotated
+    int, float, bool or str, or one of these and None, allows such a value, all others any value. One without
+    a default needs a value; the error names `owner`."""
     parameters = inspect.signature(function).parameters.values()
     return [
         (p.name, Any, _of_parameter(owner, p))
@@ -304,15 +306,33 @@ def options_of_function(
     ]
 
 
-def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
-    def something(value: Any) -> Any:
-        if value is None:
-            raise ValueError(f"{owner} needs a value")
-        return value
+_ANNOTATED: dict[str, Callable[..., Any]] = {
+    "int": integer,
+    "float": number,
+    "bool": switch,
+    "str": partial(text, pattern="(?s).*"),
+}
 
-    if parameter.default is not parameter.empty:
-        return custom(parameter.default, lambda value: value, "", null="as the function says")
-    return custom(None, something, "")
+
+def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
+    needed, kind = parameter.default is parameter.empty, parameter.annotation
+    default = None if needed else parameter.default
+    kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a text under `annotations`
+    plain = re.sub(r"None *\| *| *\| *None|(typing\.)?Optional\[|\]", "", kind)
+    reader = _ANNOTATED.get(plain)
+    rule: Rule | None = reader(None).metadata[_METADATA] if reader else None
+
+    def check(value: Any) -> Any:
+        if value is None and needed:
+            raise ValueError(f"{owner} needs a value")
+        as_declared = type(value) is type(default) and value == default  # whatever the annotation says
+        return value if rule is None or as_declared else rule.check(value)
+
+    null = None if needed else "as the function says"
+    if rule is None:
+        return custom(default, check, "", null=null)
+    optional = plain != kind or default is None
+    return _field(default, dataclasses.replace(rule, check=check, null=null if optional else None))
 
 
 def check_declared(cls: type[_Dataclass], bases: Sequence[type[Any]] = ()) -> None:

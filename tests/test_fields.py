@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Optional, get_type_hints
 
 import pytest
 
@@ -21,6 +21,7 @@ from fedbench.fields import (
     integer,
     number,
     options_of,
+    options_of_function,
     plain,
     positive,
     read,
@@ -124,6 +125,34 @@ class Own(Base):
     a: float = number(0.0)
     key: int | None = seed(null="the run's")
     listed: tuple[int, ...] = custom([1, 2], tuple, "a list")
+
+
+def function(  # type: ignore[no-untyped-def]
+    needed: int, n: int = 4, rate: float = math.inf, on: Optional[bool] = None,  # noqa: UP045
+    words: str | None = "", steps: int = None, free=3,  # noqa: RUF013
+):  # fmt: skip
+    """Of a user's. Its annotations are texts, as this module has `annotations`."""
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_parameters_of_a_function_allow_what_their_annotations_say(evaluated: bool) -> None:
+    if evaluated:
+        function.__annotations__ = get_type_hints(function)
+    made = make_dataclass("Of", options_of_function("net", function))
+    asked = {"needed": 2, "rate": 1, "on": "yes", "words": 5, "steps": 3, "free": [1]}
+    assert vars(read(made, asked, "model")) == {**asked, "n": 4, "on": True, "words": "5"}
+    assert vars(read(made, {"needed": 2}, "model"))["rate"] == math.inf
+    assert vars(read(made, {"needed": 2, "words": None}, "model"))["words"] is None
+    null = ", or null (as the function says)"
+    for key, value, says in [
+        ("needed", None, "null: net needs a value"), ("needed", 1.5, "1.5: must be an integer"),
+        ("n", "a", "a: must be an integer"), ("n", None, "null: must be an integer"),
+        ("rate", "x", "x: must be a number"), ("on", 3, f"3: must be true or false{null}"),
+        ("words", True, f"true: must be a text{null}"), ("steps", "a", f"a: must be an integer{null}"),
+    ]:  # fmt: skip
+        with pytest.raises(ConfigError) as caught:
+            read(made, {"needed": 2, key: value}, "model")
+        assert str(caught.value) == f"model.{key}={says}"
 
 
 def test_a_class_says_its_own_options_before_those_that_it_shares() -> None:

@@ -43,9 +43,9 @@ def register_dataset(name: str) -> Callable[[F], F]:
     """Decorator: register a function that returns a `Dataset` under `dataset=<name>`.
 
     The run passes its parameters `root` (data.root, a Path), `seed` (the run's) and `clients` (N). All others
-    are options, keys under `dataset` in the config. `partition=natural` uses `Dataset.client` if it is set;
-    `Dataset.test_client` names the clients of the test samples. Raises ValueError if the name is one of
-    fedbench's own.
+    are options, keys under `dataset` in the config; the annotations int, float, bool and str say what is
+    allowed. `partition=natural` uses `Dataset.client` if it is set; `Dataset.test_client` names the clients
+    of the test samples. Raises ValueError if the name is one of fedbench's own.
     """
     if name in DATASETS:
         raise ValueError(f"{name} is a data set of fedbench's own")

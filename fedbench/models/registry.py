@@ -65,8 +65,9 @@ def register_model(name: str) -> Callable[[R], R]:
     """Decorator: register a `Model`, or a plain function or module class, under `model=<name>`.
 
     A function (or module class) is called as `factory(shape, classes, **options)`. `shape` is that of one
-    sample; the options are its further parameters, each by its name, keys under `model` in the config. If it
-    has a parameter `vocabulary`, it reads token sequences and gets the size of the data's vocabulary.
+    sample; the options are its further parameters, each by its name, keys under `model` in the config; the
+    annotations int, float, bool and str say what is allowed. If it has a parameter `vocabulary`, it reads
+    token sequences and gets the size of the data's vocabulary.
 
     Raises ValueError if the name is that of one of fedbench's own, and TypeError for a field of a `Model`
     that is no option.

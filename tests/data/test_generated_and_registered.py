@@ -128,10 +128,10 @@ def test_reviews_are_made_word_by_word_as_documented(user: int, length: int, ske
 
 
 @register_dataset("gauges")
-def gauges(root: Path, clients: int, noise: float = 0.1) -> Any:
+def gauges(root: Path, clients: int, noise: float = 0.1, factor=1) -> Any:  # type: ignore[no-untyped-def]
     x = np.arange(4.0 * clients)[:, None]
     own = np.repeat(np.arange(clients), 4)
-    return from_arrays("gauges", x, noise * x, x, x, task="regression", client=own, test_client=own)
+    return from_arrays("gauges", x, noise * x * factor, x, x, task="regression", client=own, test_client=own)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,8 @@ def gauges(root: Path, clients: int, noise: float = 0.1) -> Any:
     [
         ({"name": "gauge"}, "dataset=gauge: must be one of cifar10, .*did you mean 'gauges'"),
         ({"name": "gauges", "nois": 1}, "dataset.nois=1: no such key; dataset=gauges has noise"),
-        ({"name": "gauges", "noise": "loud"}, "dataset=gauges: its function failed: UFuncTypeError|_UFunc"),
+        ({"name": "gauges", "noise": "loud"}, "dataset.noise=loud: must be a number$"),
+        ({"name": "gauges", "factor": "loud"}, "dataset=gauges: its function failed: UFuncTypeError|_UFunc"),
     ],
 )
 def test_what_is_wrong_with_a_users_data_set_is_one_line(values: dict[str, Any], said: str) -> None:
