@@ -45,12 +45,11 @@ def execute(key: str, names: Iterable[object]) -> None:
         log.info("%s: executing the code of %s", key, identifier)
         try:
             _execute(file) if file else importlib.import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = first_line(error, named=True)
             frames = traceback.extract_tb(error.__traceback__)
-            theirs = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-            last = (theirs or frames)[-1]
-            where = f" ({last.filename}, line {last.lineno})"
+            theirs = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen"))]
+            where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
             raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
         executed[identifier] = content
 

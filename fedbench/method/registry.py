@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,8 +19,8 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
 
     `variants`: classes whose hooks wrap the method's own, as the config's choices say (ablations). The
     registered class inherits from them and from the method, whose own file stays free of them.
-    Raises ValueError if the name is that of one of fedbench's own, and TypeError for a class that lacks
-    `server_step` or has a field that is no hyper-parameter.
+    Raises ValueError if the name is that of one of fedbench's own or of another class of the same file, and
+    TypeError for a class that lacks `server_step` or has a field that is no hyper-parameter.
     """
 
     def enter(cls: A) -> A:
@@ -29,6 +30,11 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
             importlib.import_module("fedbench.algorithms")  # whose names must be known now
             if (known := registered("algorithm").get(name)) and is_own(known):
                 raise ValueError(f"{name} is a method of fedbench's own: yours needs another name")
+            other = known.__name__ if known else cls.__name__
+            cell = cls.__module__ == "__main__"  # which may be run again, and changed
+            file = None if cell else sys.modules.get(cls.__module__)
+            if other != cls.__name__ and getattr(file, other, None) is known:
+                raise ValueError(f"{name} is the name of {other} above: {cls.__name__} needs another")
             check_declared(cls)
         elif not cls.checked_by:
             cls.checked_by = "tests/algorithms/test_equations.py::test_follows_the_equations"

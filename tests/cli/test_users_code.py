@@ -127,6 +127,13 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     code, _, err = fedbench(*SMALL, "imports=[mine.py]")
     assert code == 2
     assert f"ZeroDivisionError: division by zero ({Path('mine.py').resolve()}, line 2)" in err
+    for text, says in [
+        ("import sys\nsys.exit(3)\n", f"SystemExit: 3 ({Path('mine.py').resolve()}, line 2)"),
+        ("x = 1\nx +\n", "SyntaxError: invalid syntax (mine.py, line 2)"),
+    ]:
+        Path("mine.py").write_text(text)
+        line = f"fedbench: imports=mine.py: failed while it was executed: {says}\n"
+        assert fedbench(*SMALL, "imports=[mine.py]")[::2] == (2, line)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +225,8 @@ REFUSED = {
                "TypeError: Signed.lr does not set the default of the option: declare it again"),
     "method's name": (own_method("scaffold"),
                       "ValueError: scaffold is a method of fedbench's own: yours needs another name"),
+    "a name twice": (own_method("signed") + own_method("signed").replace("class Mine", "class Other"),
+                     "ValueError: signed is the name of Mine above: Other needs another"),
     "model's name": (MODEL.format(name="cnn", body="pass"),
                      "ValueError: cnn is a model of fedbench's own: yours needs another name"),
     "model's option": (MODEL.format(name="mine", body="width: int = 5"),
