@@ -7,7 +7,7 @@ its launcher and its sweeper, and Python's logging what stands under `class` in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.config import GROUPS
-from fedbench.config.options import conf_dir, read_file
+from fedbench.config.options import conf_dir, option_file, read_file
 from fedbench.config.overrides import listed, parse
 from fedbench.errors import ConfigError, UsageError, nearest, shortened
 
@@ -123,6 +123,15 @@ def check_composed(cfg: DictConfig) -> None:
         if group in cfg and group not in cfg.hydra.runtime.choices:
             error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
             raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
+
+
+def check_scale(parsed: Sequence[Override], chosen: Mapping[str, Any], searchpath: Sequence[Path]) -> None:
+    """Refuse a scale that changes nothing, as no experiment is `chosen`. Raises ConfigError."""
+    for item in parsed if chosen.get("experiment") is None else ():
+        for name in listed(item) if item.key_or_group == "scale" else ():
+            file = option_file("scale", str(name), searchpath)
+            if file is not None and not read_file(file):
+                raise ConfigError("scale", name, "is of use with experiment=NAME only")
 
 
 def _not_ours(key: str, value: object) -> ConfigError:

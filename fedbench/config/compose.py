@@ -30,6 +30,7 @@ from fedbench.config.checks import (
     ONE,
     check_composed,
     check_first,
+    check_scale,
     check_searchpath,
     parsed_words,
 )
@@ -143,6 +144,7 @@ class Composer:
             self._offer_registered(parsed)
             cfg = self.loader.compose(first_values(parsed))
         check_composed(cfg)
+        check_scale(parsed, cfg.hydra.runtime.choices, config_directories(cfg.hydra))
         return Composed(cfg, parsed)
 
     def place(self, composed: Composed) -> Path:

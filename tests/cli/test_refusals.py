@@ -22,6 +22,8 @@ BAD = [
     ("experiment=peers/nid_fmnist", "`fedbench list experiments` shows (did you mean 'peers/niid_fmnist',"),
     ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
     ("experiment=settings", "(did you mean 'padamfed/settings'?)"),
+    ("scale=smoke", "scale=smoke: is of use with experiment=NAME only"),
+    ("-m scale=smoke,cpu seed=0,1", "scale=smoke: is of use with experiment=NAME only"),
     ("dataset@=digits", "dataset@=digits: no such key; an option is chosen as GROUP=NAME"),
     ("hydra/launcher=joblb", "hydra/launcher=joblb: must be one of basic"),
     ("algorithm.lrr=1", "algorithm=fedavg has lr, server_lr, weighting (did you mean 'algorithm.lr'?)"),
