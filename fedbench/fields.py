@@ -70,8 +70,7 @@ class Rule:
     @property
     def meaning(self) -> str:
         """The help, and what null means."""
-        between = "\n" if "\n" in self.help else "; "
-        return between.join(filter(None, [self.help, f"null: {self.null}" if self.null else ""]))
+        return "; ".join(filter(None, [self.help, f"null: {self.null}" if self.null else ""]))
 
     def value(self, key: str, value: Any) -> Any:
         """`value` as the run gets it. Raises ConfigError, which names `key`."""

@@ -80,7 +80,7 @@ def _keys(cls: type[Any], indent: str) -> Iterator[str]:
             continue
         words, line = _help(rule), f"{indent}{name}: {_yaml(values[name])}"
         inline = f"{line} # {words}"
-        if words and "\n" not in words and len(inline) <= WIDTH:
+        if words and len(inline) <= WIDTH:
             yield inline
         else:
             yield from _comment(words, indent)
@@ -91,9 +91,7 @@ def _help(rule: Rule) -> str:
     """What an option means: its choices (unless the help names them all), its help, and what null means."""
     named = rule.kind != "choice" or all(str(option) in rule.help for option in rule.options)
     choices = "" if named else " | ".join(map(str, rule.options))
-    first, *rest = rule.help.splitlines() or [""]
-    words = "; ".join(filter(None, [choices, first, f"null: {rule.null}" if rule.null else ""]))
-    return "\n".join([words, *(f"  {line}" for line in rest)])
+    return "; ".join(filter(None, [choices, rule.meaning]))
 
 
 def _comment(text: str, indent: str) -> list[str]:
@@ -142,7 +140,7 @@ def _table(cls: type[Any], prefix: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", "<br>")
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -70,12 +70,10 @@ class Async:
         None,
         ("idle", "idle_incl_buffered", "self", "all", "queue"),
         null="the algorithm's own, else idle",
-        help="""who may be drawn
-idle                clients neither training nor with an upload in the buffer
-idle_incl_buffered  those with an upload in the buffer too
-self                no draw: a client that has finished starts its next job itself
-all                 every client; two jobs of one client run in parallel
-queue               every client; a busy one works through its queue""",
+        help="who may be drawn; idle: clients neither training nor with an upload in the buffer; "
+        "idle_incl_buffered: those with an upload in the buffer too; self: nobody, a client that has "
+        "finished starts its next job itself; all: every client, and two jobs of one client run in "
+        "parallel; queue: every client, and a busy one works through its queue",
     )
     select: str | None = choice(
         None,

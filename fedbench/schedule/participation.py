@@ -44,10 +44,9 @@ class Participation:
     straggler_work: str = choice(
         "partial",
         ("partial", "drop"),
-        help="""what a straggler does
-partial  it does a random number >= 1 of its local epochs (or steps) and sends the result (FedProx)
-drop     it does as much work and sends the result (which costs its bytes), and the server drops it;
-         what the client keeps stays as it was before""",
+        help="what a straggler does; partial: a random number >= 1 of its local epochs (or steps), and it "
+        "sends the result (FedProx); drop: as much, and it sends the result (which costs its bytes), but the "
+        "server drops it, and what the client keeps stays as it was before",
     )
 
     def check(self, clients: int, per_round: int) -> None:

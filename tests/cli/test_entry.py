@@ -50,6 +50,7 @@ def test_help_gives_every_key_its_meaning(shown: Callable[..., str]) -> None:
     alpha = "partition.alpha=0.1            smaller: more skewed"
     weighting = "algorithm.weighting=samples    uniform | samples"
     assert all(words in out for words in ("  rounds=7 ", alpha, weighting, " peers/niid_cifar10, "))
+    assert "(FedProx); drop: as much, and it sends " in " ".join(out.split())
     groups = out.split("Groups (group=option):")[1].split("Keys, with")[0]
     assert set(re.findall(r"^  (\w+):", groups, re.M)) == {*GROUPS, "logger", "experiment"}
     assert set(re.findall(r"^  fedbench ([a-z]+) ", out, re.M)) == {*cli.SUBCOMMANDS}
