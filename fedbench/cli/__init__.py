@@ -80,8 +80,9 @@ def _dispatch(argv: list[str]) -> int:
         return _dispatch([*argv[1:], "--help"])
     if word[:1].isidentifier() and "=" not in word:
         if word not in SUBCOMMANDS:
-            hint = f" (did you mean '{near}'?)" if (near := nearest(word, SUBCOMMANDS)) else ""
-            allowed = f"must be one of {', '.join(sorted(SUBCOMMANDS))}, or key=value{hint}"
+            known = sorted([*SUBCOMMANDS, "help"])
+            hint = f" (did you mean '{near}'?)" if (near := nearest(word, known)) else ""
+            allowed = f"must be one of {', '.join(known)}, or key=value{hint}"
             raise UsageError(f"{shortened(word)}: {allowed}")
         refuse_several(f"fedbench {word}")
         module, function = SUBCOMMANDS[word].split(":")

@@ -20,9 +20,9 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.config.config import GROUPS
-from fedbench.config.options import conf_dir, option_file, read_file
+from fedbench.config.options import conf_dir, option_file, options, read_file
 from fedbench.config.overrides import listed, parse
-from fedbench.errors import ConfigError, UsageError, nearest, shortened
+from fedbench.errors import ConfigError, UsageError, nearest, shortened, shown
 
 LONGEST = 1000  # characters of an option's name
 ONE = (*GROUPS, "experiment", "scale", "hydra/launcher", "hydra/sweeper")
@@ -68,7 +68,8 @@ def parsed_words(overrides: Sequence[str], loader: ConfigLoader | None = None) -
                 allowed = f"one option; for a sweep: -m {item.key_or_group}={','.join(map(str, chosen))}"
                 raise ConfigError(item.key_or_group, chosen, allowed)
             if not isinstance(chosen, str | int | float) and item.key_or_group in GROUPS:
-                raise ConfigError(item.key_or_group, chosen, "must be the name of an option")
+                names = shown(item.key_or_group, options(item.key_or_group))
+                raise ConfigError(item.key_or_group, chosen, f"must be the name of an option: {names}")
     return parsed
 
 

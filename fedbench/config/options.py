@@ -240,7 +240,7 @@ def _advice(error: fields.UnknownKey, plain: Mapping[str, Any], searchpath: Sequ
     known += [f"logger.{name}.{key}" for name, cls in LOGGERS.items() for key in fields.options_of(cls)]
     for group, name in names.items():
         keys = option_keys(group, name, searchpath)
-        known += [f"{group}.{key}" for key in keys if key not in _NOT_OFFERED]
+        known += [group, *(f"{group}.{key}" for key in keys if key not in _NOT_OFFERED)]
     same = [name for name in known if name.rpartition(".")[2] == last]
     match = same[0] if same else nearest(error.key, known)
     hint, owner = f"did you mean '{match}'?" if match else "", section

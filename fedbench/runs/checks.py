@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench.config.config import MEAN_OF_CLIENTS, Config
+from fedbench.config.config import MEAN_OF_CLIENTS, Config, Local
 from fedbench.data import Dataset, transforms
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
-from fedbench.fields import AVERAGE
+from fedbench.fields import AVERAGE, unread
 from fedbench.method import Algorithm, Setting
 from fedbench.method.cost import Cost
 from fedbench.runs import traces
@@ -101,7 +101,8 @@ def check_division(config: Config, sizes: np.ndarray, test_client: np.ndarray | 
         raise ConfigError("eval.clients", True, "must be false: no test sample belongs to a client")
     n, batch, share = int(sizes.sum()), config.local.batch_size, config.local.batch_share
     if share is None and batch is not None and batch > n:
-        raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples")
+        left = f" that dataset.validation={held} leaves" if (held := config.dataset.validation) else ""
+        raise ConfigError("local.batch_size", batch, f"must be at most the {n} training samples{left}")
 
 
 def check_outputs(chosen: str, model: nn.Module, ds: Dataset) -> None:
@@ -218,6 +219,13 @@ def check_state(
     what += f"numbers each, and {at_server:,} at the server,"
     needed = item_bytes * (in_memory + at_server)
     refuse_too_large("clients.total", config.clients.total, what, needed, device)
+
+
+def check_work(local: Local, steps: int, needed: int, device: torch.device) -> None:
+    """Refuse more local steps than the memory holds. `needed`: bytes of the samples that a job sees."""
+    key = next((key for key in ("epochs", "epochs_range") if getattr(local, key) is not None), "steps")
+    what = f"a job of {steps:,} local steps"
+    refuse_too_large(f"local.{key}", unread(getattr(local, key)), what, needed, device)
 
 
 def check_place(place: str, processes: int) -> None:

@@ -83,6 +83,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     calls = config.rounds * int(problem.steps.max())
     cohort = min(config.clients.per_round, config.clients.total)
     indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))
+    checks.check_work(config.local, int(problem.steps.max()), indices, device)
     load = Load(cost, problem.layout.d, width, cohort, calls, indices).among(group.size)
 
     chunk, engine = 1, "loop"
