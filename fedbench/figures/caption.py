@@ -18,7 +18,7 @@ from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
 
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
-"""The same for methods that define K themselves (`fixed_steps`; reading it there would import torch)."""
+"""K of methods that define it themselves, for runs whose summary does not say `local_steps`."""
 _STOPS = {"target": "at the target", "patience": "without further improvement"}  # key -> how a run ends by it
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
            "local.batch_size", "local.batch_share")  # fmt: skip
@@ -26,7 +26,7 @@ _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.
 
 def common(runs: Iterable[Run]) -> dict[str, Any]:
     """The choices that all runs share."""
-    return agreed([_with_steps(run.settings()) for run in runs])
+    return agreed([_with_steps(run.settings(), run.summary.get("local_steps")) for run in runs])
 
 
 def agreed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -58,17 +58,18 @@ def settings_line(shared: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _with_steps(choices: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The choices with K, if they leave open both steps and epochs."""
+def _with_steps(choices: Mapping[str, Any], made: int | None = None) -> Mapping[str, Any]:
+    """The choices with K, if they leave open both steps and epochs. `made`: K as the run says it."""
     unset = all(key in choices and choices[key] is None for key in ("local.steps", "local.epochs"))
     if unset and choices.get("local.epochs_range") is None:
-        return {**choices, "local.steps": local_steps(choices)}
+        return {**choices, "local.steps": local_steps(choices, made)}
     return choices
 
 
-def local_steps(choices: Mapping[str, Any]) -> int:
-    """K of a run without epochs: as configured, as its method defines it, or the default."""
-    return choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), DEFAULT_STEPS)
+def local_steps(choices: Mapping[str, Any], made: int | None = None) -> int:
+    """K of a run without epochs: as the run says it (`made`), as configured, as its method defines it, or the
+    default."""
+    return made or choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), DEFAULT_STEPS)
 
 
 def seeds_line(series: Sequence[Series]) -> str:

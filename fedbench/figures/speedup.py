@@ -51,7 +51,8 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
         if len(norms) and np.isfinite(norms).all():
-            S, K = run.choices["clients.per_round"], caption.local_steps(run.choices)
+            K = caption.local_steps(run.choices, run.summary.get("local_steps"))
+            S = run.choices["clients.per_round"]
             work = float(S * K * run.choices["rounds"])
             rows.append([run.choices["algorithm"], S, K, run.seed, work, norms.mean()])
     columns = ["algorithm", "S", "K", "seed", "work", "grad_norm"]

@@ -97,6 +97,7 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
         "rounds": done,
         "metric": TASKS[problem.dataset.task].metric,
         "evaluated_every": execution.every,
+        "local_steps": problem.steps_or_epochs[0],  # null: the run counts epochs
         "title": method.title or type(method).__name__,
         **_measured(execution, rows, status),
         "stopped": stopped if done < config.rounds else None,

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from run_files import Call, own_method
+from run_files import Call, own_method, summary
 
 import fedbench as api
 from fedbench.config import imports
 from fedbench.data import from_arrays
 from fedbench.errors import ConfigError
 from fedbench.fields import REGISTERED
+from fedbench.figures.caption import common, settings_line
+from fedbench.figures.results import read
 from fedbench.method import Algorithm, positive, register
 from fedbench.runs.checks import check_outputs
 from fedbench.runs.problem import problem_of
@@ -93,6 +95,16 @@ def test_python_takes_a_directory_of_options_and_a_method_of_this_process() -> N
     assert api.run(words, "one").final_accuracy is not None
     runs = api.sweep(words, {"seed": [0, 1]}, "two", config_dir="c")
     assert [dict(run.config.algorithm.options) for run in runs.runs] == [{"lr": 0.2}] * 2
+
+
+def test_a_summary_says_the_local_steps_of_a_method(fedbench: Call) -> None:
+    """Of which a caption cannot know that it makes one."""
+    Path("mine.py").write_text(own_method("signed", "fixed_steps = 1"))
+    words = [*SMALL, "imports=[mine.py]", "local.steps=null"]
+    assert fedbench(*words, "algorithm=signed", "hydra.run.dir=r")[0] == 0
+    assert fedbench(*words, "local.epochs=1", "hydra.run.dir=e")[0] == 0
+    assert [summary(Path(place))["local_steps"] for place in "re"] == [1, None]
+    assert ", K=1, " in settings_line(common(read(["r"])))
 
 
 def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:

@@ -55,6 +55,8 @@ def test_settings_are_written_as_in_a_paper() -> None:
     assert settings_line({**unset, "algorithm": "fedavg"}) == "K=10"
     assert settings_line({**unset, "algorithm": "dude_asgd"}) == "K=1"  # its own
     assert settings_line({**unset, "local.epochs_range": [2, 5]}) == ""
+    runs = [Run("", {**unset, "algorithm": "mine"}, {"local_steps": 1}, pd.DataFrame())]
+    assert settings_line(common(runs)) == "K=1"  # as the run of a user's method says
     assert {method.name: method.fixed_steps for method in every() if method.fixed_steps} == OWN_STEPS
 
 
