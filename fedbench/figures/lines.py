@@ -131,10 +131,11 @@ def rows_of(
     parts = split(runs, keys, _choices)
     for value in in_order(parts):
         part = parts[value]
-        title = style.line(keys, part[0].choices)
+        title = style.line(keys, part[0].choices, part[0].title)
         for shown, choices, members in _lines(part, by, along, swept):
             choices = {**dict(zip(keys, value, strict=True)), **choices}
-            found.append((title, style.line_name(shown, members[0].choices), choices, members))
+            label = style.line_name(shown, members[0].choices, members[0].title)
+            found.append((title, label, choices, members))
     labels = list(dict.fromkeys(label for _, label, _, _ in found))
     looks = dict(zip(labels, style.line_styles(labels), strict=True))
     rows: dict[str, list[Series]] = {}

@@ -23,7 +23,6 @@ from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
-from fedbench.figures.style import TITLES
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS, metric_of
 from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
@@ -67,6 +66,11 @@ class Run:
     def diverged(self) -> bool:
         """Whether the run reached non-finite numbers."""
         return self.status == "diverged"
+
+    @property
+    def title(self) -> str:
+        """The title of the run's method; empty if it is unknown."""
+        return str(self.summary.get("title") or "")
 
     @property
     def hyper(self) -> dict[str, Any]:
@@ -234,8 +238,6 @@ def _run(place: RunDirectory) -> Run:
     if not summary and place.has(SUMMARY):
         raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
     choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
-    if summary.get("title"):
-        TITLES[str(choices.get("algorithm"))] = str(summary["title"])
     metrics = place.metrics.astype(float) if place.has(METRICS) else _NO_ROWS
     return Run(seen_from_here(place.path), choices, summary, metrics)
 

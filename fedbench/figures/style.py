@@ -86,20 +86,16 @@ READINGS = {label: _look(label, *said) for label, said in SAID["readings"].items
 """Looks of methods' readings in the papers' figures; a reading not listed has the algorithm's own look."""
 
 
-TITLES: dict[str, str] = {}
-"""Titles of the user's own methods, as the runs that were read say."""
-
-
-def of_algorithm(name: str) -> LineStyle:
+def of_algorithm(name: str, title: str = "") -> LineStyle:
     """The style of an algorithm, the same in every figure. An algorithm that is not in the table (the user's
-    own) gets a style derived from its name, with hollow markers, and its class's title."""
+    own) gets a style derived from its name, with hollow markers, and the `title` of its class."""
     if name in ALGORITHMS:
         return ALGORITHMS[name]
     number = zlib.crc32(name.encode())
     number, colour = divmod(number, 7)
     number, dash = divmod(number, len(DASHES))
     marker = MARKERS[number % len(MARKERS)]
-    return LineStyle(TITLES.get(name, name), COLOURS[colour], DASHES[dash], marker, filled=False)
+    return LineStyle(title or name, COLOURS[colour], DASHES[dash], marker, filled=False)
 
 
 def of_rank(label: str, rank: int) -> LineStyle:
@@ -198,15 +194,15 @@ def model(choices: Mapping[str, object]) -> str:
     return option(choices.get("model")) + (f" (width {width:g})" if narrow else "")
 
 
-def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
+def line(shown: Sequence[str], choices: Mapping[str, object], title: str = "") -> str:
     """The name of a line that the keys `shown` distinguish: `SCAFFOLD, lr=0.1`, `FedProxVR (SVRG)`.
 
-    `choices`: the choices of its runs, under dotted keys.
+    `choices`: the choices of its runs, under dotted keys; `title`: their method's, if it is the user's own.
     """
     parts: list[str] = []
     variants = [key for key in shown if is_variant(key, choices.get(key))]
     if "algorithm" in shown:
-        parts.append(of_algorithm(str(choices.get("algorithm"))).label)
+        parts.append(of_algorithm(str(choices.get("algorithm")), title).label)
         parts[0] += f" ({', '.join(_variant(choices[key]) for key in variants)})" if variants else ""
     for key in shown:
         if key == "partition" or key in PARTITION_KEYS:
@@ -220,13 +216,13 @@ def line(shown: Sequence[str], choices: Mapping[str, object]) -> str:
     return ", ".join(dict.fromkeys(parts))
 
 
-def line_name(shown: Sequence[str], choices: Mapping[str, object]) -> tuple[str | None, str, str]:
+def line_name(shown: Sequence[str], choices: Mapping[str, object], title: str) -> tuple[str | None, str, str]:
     """The algorithm that a line represents (None if it represents none), its method, and the line's name.
     Named variants of an algorithm are methods of their own."""
     variants = [key for key in shown if is_variant(key, choices.get(key))]
     of_one = "algorithm" in shown or variants
     algorithm = str(choices["algorithm"]) if of_one and "algorithm" in choices else None
-    return algorithm, line(["algorithm", *variants], choices), line(shown, choices)
+    return algorithm, line(["algorithm", *variants], choices, title), line(shown, choices, title)
 
 
 def is_variant(key: str, value: object) -> bool:

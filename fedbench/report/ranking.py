@@ -37,12 +37,13 @@ _Key = tuple[Hashable, ...]
 
 @dataclass(frozen=True)
 class Standing:
-    """The best setting of a method on a task: its values of the table's keys, its numbers over seeds, and the
-    directories of its runs. `numbers`: metric -> value of every seed."""
+    """The best setting of a method on a task: its values of the table's keys, its numbers over seeds, the
+    directories of its runs, and its method's title. `numbers`: metric -> value of every seed."""
 
     choices: Mapping[str, Any]
     numbers: Mapping[str, Sequence[float]]
     directories: Sequence[str]
+    title: str
 
     def mean(self, metric: str) -> float:
         """The mean over seeds."""
@@ -88,7 +89,7 @@ class Ranking:
         names: dict[str, dict[_Key, Standing]] = {}
         for task, standings in self.tasks.items():
             for one in standings:
-                names.setdefault(style.line(self.by, one.choices), {})[task] = one
+                names.setdefault(style.line(self.by, one.choices, one.title), {})[task] = one
         titles = [
             style.line(self.task_keys, standings[0].choices) or metric.replace("_", " ")
             for standings in self.tasks.values()
@@ -121,7 +122,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     every = [*task_keys, *by, *keys]
     once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     repeated, runs = len(runs) - len(once), once
-    rows = outcomes(runs)
+    rows, titles = outcomes(runs), {run.source: run.title for run in runs}
     groups = split(rows, every, lambda row: row)
     ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
     first = len(task_keys)
@@ -140,7 +141,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     tasks: dict[_Key, dict[_Key, list[Standing]]] = {}
     for setting, part in whole.items():
         numbers = {name: [float(row[name]) for row in part] for name in (chosen, ranked)}
-        one = Standing(part[0], numbers, [row["dir"] for row in part])
+        places = [row["dir"] for row in part]
+        one = Standing(part[0], numbers, places, titles[places[0]])
         methods = tasks.setdefault(setting[:first], {})
         methods.setdefault(setting[first : first + len(by)], []).append(one)
 

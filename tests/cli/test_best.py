@@ -5,6 +5,7 @@ Every expected number is written beside the runs that it is made of."""
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from run_files import Call, own_method
 
+from fedbench.figures.lines import group
 from fedbench.figures.plot import main as plot_command
+from fedbench.figures.results import read
 
 
 def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
@@ -230,3 +233,8 @@ def test_a_class_has_its_title_in_tables_and_legends(fedbench: Call) -> None:
     assert "My Method & " in fedbench("best", "d", "--format", "latex")[1]
     assert plot_command(["d", "--out", "figure"]) == 0
     assert [line["label"] for line in json.loads(Path("figure.json").read_text())["series"]] == ["My Method"]
+    shutil.copytree("d", "other")
+    summary = Path("other/a/summary.json")
+    summary.write_text(summary.read_text().replace("My Method", "Another"))
+    mine, others = read(["d"]), read(["other"])
+    assert [group(runs)[0].label for runs in (mine, others)] == ["My Method", "Another"]
