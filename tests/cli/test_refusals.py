@@ -139,7 +139,7 @@ BY_A_RUN = [
      "participation.straggler_work=drop: must be partial: local's clients send nothing"),
     ("lr_schedule=exponential lr_schedule.factor=0.9 rounds=1000",
      "lr_schedule.factor=0.9: must be larger: the rate would be below 1.18e-38"),
-    ("algorithm=local schedule=async", "algorithm=local: does not run under schedule=async"),
+    ("algorithm=local schedule=async", "schedule=async: must be sync: local's clients evaluate their own"),
 ]  # fmt: skip
 
 
