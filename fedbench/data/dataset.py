@@ -45,6 +45,7 @@ class Dataset:
     task: str = "classification"  # one of fedbench.data.options.TASKS
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
     on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
+    labels: tuple[float | str, ...] | None = None  # what the data call their classes; None: 0, 1, 2, ...
     # how a pooled data set was divided, as partition.npz keeps it; empty: it was not pooled
     pooled: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -254,29 +255,36 @@ def _targets(where: str, y: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(y, dtype=np.float64 if y.dtype == np.float64 else np.float32)
 
 
-def of_classes(data: Dataset, labels: Sequence[int]) -> Dataset:
-    """Keep the samples of these labels, in order; the labels become 0, 1, ... in the order given.
+def of_classes(data: Dataset, labels: Sequence[int | str]) -> Dataset:
+    """Keep the samples of these labels, as the data call them, in order; the labels become 0, 1, ... in the
+    order given.
 
     Raises ConfigError if a label has no training or no test sample, or the task is not classification.
     """
     if data.task != "classification":
         allowed = f"must be null: {data.name} has none ({data.task})"
         raise ConfigError("dataset.classes", list(labels), allowed)
+    names = range(data.classes) if data.labels is None else data.labels
+    known = {str(name): at for at, name in enumerate(names)}
+    there = f"{data.name} has {data.classes} classes, from 0 on"
+    if data.labels is not None:
+        there = f"the labels of {data.name} are {', '.join([*known][:20])}"
     place = torch.full((data.classes,), -1)
     for rank, label in enumerate(labels):
-        if label >= data.classes or not all((y == label).any() for y in (data.y_train, data.y_test)):
-            there = f"{data.name} has {data.classes} classes, from 0 on"
+        at = known.get(str(label))
+        if at is None or not all((y == at).any() for y in (data.y_train, data.y_test)):
             raise ConfigError("dataset.classes", label, f"has no training or no test samples: {there}")
-        place[label] = rank
+        place[at] = rank
     train, test = (place[y] >= 0 for y in (data.y_train, data.y_test))
     which = ", ".join(map(str, labels))
-    if list(labels) == list(range(labels[0], labels[0] + len(labels))):
+    if isinstance(labels[0], int) and [*labels] == [*range(labels[0], labels[0] + len(labels))]:
         which = f"{labels[0]} to {labels[-1]}"
     counts = (int(train.sum()), len(train), int(test.sum()), len(test))
     note = "only its labels {}: {:,} of {:,} training and {:,} of {:,} test samples".format(which, *counts)
     kept = _kept(data, "train", train) | _kept(data, "test", test)
     kept |= {key: place[kept[key]] for key in ("y_train", "y_test")}
-    return dataclasses.replace(data, **kept, classes=len(labels), note=joined(data.note, note))
+    note = joined(data.note, note)
+    return dataclasses.replace(data, **kept, classes=len(labels), labels=tuple(labels), note=note)
 
 
 def _kept(data: Dataset, part: str, which: Tensor) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def load_hf(options: HuggingFace) -> Dataset:
         for key, name in named.items():
             if name is not None and name not in split.column_names:
                 raise no_column(key, name, options.path, split.column_names)
-    y, task, classes = _targets(options, splits)
+    y, fields = _targets(options, splits)
     if options.x is not None:
         x = [_column(split, options.x, options.path) for _, split in splits]
         if len(kinds := {str(values.dtype) for values in x}) > 1:
@@ -54,7 +54,7 @@ def load_hf(options: HuggingFace) -> Dataset:
         refuse_empty(plain)
         who = users_of(plain, options.user)
     files = tuple(map(file_record, files_below(where)))
-    fields = {"task": task, "classes": classes, "vocabulary": options.vocabulary, "files": files}
+    fields |= {"vocabulary": options.vocabulary, "files": files}
     return divided("hf", x, y, who, options.test_fraction, where=options.path, **fields)
 
 
@@ -85,7 +85,7 @@ def _frame(where: str, split: Any, names: list[str]) -> Part:
     return Part(where, frame)
 
 
-def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | None]:
+def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, dict[str, Any]]:
     """As `targets_of`. Targets may also be lists of numbers, one for each token or label."""
     name = options.target
     kinds = [type(split.features[name]).__name__ for _, split in splits]
@@ -100,7 +100,7 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | 
             if new := {*part.frame[name].astype(str)} - {*known}:
                 raise part.holds(name, f"{sorted(new)[0]}, no class of {parts[0].where}")
         y = [part.frame[name].map(numbers).to_numpy(dtype=np.int64) for part in parts]
-        return y, "classification", len(known)
+        return y, {"task": "classification", "classes": len(known)}
     if options.task is None:
         allowed = f"say which: the target {name} of {options.path} holds more than one value in a row"
         raise ConfigError("dataset.task", None, allowed)
@@ -108,7 +108,8 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, str, int | 
     names = [_inner(split.features[name], "names") for _, split in splits]
     if any(classes != names[0] for classes in names):
         raise DataError(f"{splits[1][0]}: the classes of {name} are not those of {splits[0][0]}, in order")
-    return y, options.task, names[0] and len(names[0]) if options.task == "sequence" else None
+    classes = names[0] and len(names[0]) if options.task == "sequence" else None
+    return y, {"task": options.task, "classes": classes}
 
 
 def _splits(options: HuggingFace, where: Path) -> Splits:

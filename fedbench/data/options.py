@@ -44,9 +44,9 @@ def _test_fraction(default: float = 0.2, help: str = "of the rows, drawn at rand
     return number(default, low=0, high=0.9, without=(0,), help=help)
 
 
-def _labels(value: Any) -> list[int]:
-    whole = isinstance(value, list | tuple) and all(type(label) is int and label >= 0 for label in value)
-    if not whole or len(value) < 2 or len(set(value)) < len(value):
+def _labels(value: Any) -> list[int | str]:
+    fit = isinstance(value, list | tuple) and all(type(label) in (int, str) for label in value)
+    if not fit or len(value) < 2 or len({*map(str, value)}) < len(value):
         raise ValueError
     return list(value)
 
@@ -105,12 +105,12 @@ class DatasetOptions:
         help="hold out this share of every client's training samples: columns validation_loss and "
         "validation_accuracy, which target and patience then use to stop",
     )
-    classes: list[int] | None = custom(
+    classes: list[int | str] | None = custom(
         None,
         _labels,
-        "a list of two or more different labels, such as [0, 1, 7]",
+        "a list of two or more different labels, such as [0, 1, 7] or [cat, dog]",
         null="all",
-        help="only samples of these labels, which become 0, 1, 2, ...",
+        help="only samples of these labels of the data, which become 0, 1, 2, ...",
     )
 
 

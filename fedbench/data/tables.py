@@ -94,10 +94,9 @@ def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
         raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
     read = _libsvm if kinds[0] == "LIBSVM" else _columns
     x, parts, target, who = read(paths, options)
-    y, task, classes = targets_of(parts, target, options.task)
+    y, fields = targets_of(parts, target, options.task)
     files = tuple(map(file_record, paths))
-    fields = {"task": task, "classes": classes, "files": files, "where": path}
-    return divided("table", x, y, who, options.test_fraction, **fields)
+    return divided("table", x, y, who, options.test_fraction, files=files, where=path, **fields)
 
 
 Samples = list[np.ndarray]  # an array for each part
@@ -217,8 +216,9 @@ def refuse_new(parts: Sequence[Part], name: str, values: Samples) -> None:
             raise part.holds(name, f"{own[new][0]}, which {parts[0].where} does not have")
 
 
-def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samples, str, int | None]:
-    """Labels (rows,) int64 or targets (rows,) float64 of each part, the task, and the number of classes.
+def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samples, dict[str, Any]]:
+    """Labels (rows,) int64 or targets (rows,) float64 of each part, and the `Dataset`'s fields that follow:
+    its task, the number of classes and what the data call them.
 
     Classes are the sorted values, numbers as numbers. Raises ConfigError and DataError.
     """
@@ -228,12 +228,14 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
     if task == "regression":
         if numbers is None:
             raise parts[0].holds(name, "texts; regression needs numbers")
-        return numbers, task, None
+        return numbers, {"task": task, "classes": None}
     if own is None:
         own = [part.frame[name].astype(str).to_numpy(str) for part in parts]
     refuse_new(parts, name, own)
     labels, y = np.unique(np.concatenate(own), return_inverse=True)
-    return np.split(y, np.cumsum([*map(len, own)])[:-1]), task, len(labels)
+    names = [int(v) if isinstance(v, float) and v.is_integer() else v for v in labels.tolist()]
+    fields = {"task": task, "classes": len(names), "labels": tuple(names)}
+    return np.split(y, np.cumsum([*map(len, own)])[:-1]), fields
 
 
 def _task_of(parts: Sequence[Part], name: str, numbers: list[Any] | None) -> str:

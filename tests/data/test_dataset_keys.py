@@ -10,7 +10,7 @@ from option_helpers import refusal
 
 from fedbench.api import compose_config
 
-LABELS = "must be a list of two or more different labels, such as [0, 1, 7], or null (all)"
+LABELS = "must be a list of two or more different labels, such as [0, 1, 7] or [cat, dog], or null (all)"
 REFUSED: list[tuple[str, str, Any, str]] = [
     ("digits", "augment", "crop", "must be one of none, crop_flip (did you mean 'crop_flip'?)"),
     ("digits", "train_samples", 1438, "must be at most 1437, which is all there are, or null"),

@@ -278,6 +278,44 @@ def test_libsvm(tmp_path: Path) -> None:
     assert re.match(r"dataset\.test_path=.*t\.csv: must be LIBSVM, as .*a9a is", line)
 
 
+@pytest.mark.parametrize("kind", ["csv", "svm", "hf"])
+@pytest.mark.parametrize(
+    ("names", "kept", "places"),
+    [
+        ((1, 2, 3), [3, 1], (2, 0)),
+        ((-1, 0, 1), [-1, 1], (0, 2)),
+        ((2.5, 5, 7), [7, "2.5"], (2, 0)),
+        (("a", "b", "c d"), ["c d", "a"], (2, 0)),
+    ],
+)
+def test_classes_are_chosen_by_the_labels_of_the_data(
+    names: tuple[Any, ...], kept: list[Any], places: tuple[int, int], kind: str, tmp_path: Path
+) -> None:
+    """The only feature tells which rows are kept. Another label is refused with those there are."""
+    if kind == "svm" and isinstance(names[0], str):
+        pytest.skip("a LIBSVM file's targets are numbers")
+    rank, place = np.arange(N) % 3, tmp_path / f"t.{kind}"
+    frame = pd.DataFrame({"a": rank + 0.5, "y": [names[at] for at in rank]})
+    keys = {"name": "table", "path": str(place), "task": "classification", "normalize": False}
+    if kind == "svm":
+        dump_svmlight_file(frame[["a"]], frame.y, str(place), zero_based=False)
+    elif kind == "csv":
+        keys["target"] = "y"
+        written(place, frame)
+    else:
+        keys |= {"name": "hf", "target": "y", "test": None}
+        hf = pytest.importorskip("datasets", reason="needs the library `datasets` (extra hf)")
+        hf.Dataset.from_dict(frame.to_dict("list")).save_to_disk(str(place))
+    data = load({**keys, "classes": kept}, "unused", seed=0, clients=1)
+    assert data.classes == 2
+    for x, y in ((data.x_train, data.y_train), (data.x_test, data.y_test)):
+        found = {*zip(x[:, 0].tolist(), y.tolist(), strict=True)}
+        assert found == {(at + 0.5, new) for new, at in enumerate(places)}
+    said = f"the labels of {keys['name']} are {', '.join(map(str, names))}"
+    line = f"dataset.classes=4: has no training or no test samples: {said}"
+    assert refusal({**keys, "classes": [*kept, 4]}) == line
+
+
 def test_rows_are_shuffled_before_a_share_becomes_the_test_set(tmp_path: Path) -> None:
     """The file is sorted by class: without a shuffle the test set would have one class only."""
     data = read(written(tmp_path / "t.csv", FRAME.sort_values("y")), test_fraction=0.3)
