@@ -19,7 +19,7 @@ from fedbench.figures import style
 from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of
 from fedbench.files import read_json
 from fedbench.report.runs import varied
-from fedbench.runs.metrics import ENDS, sign
+from fedbench.runs.metrics import ENDS, metric_of, sign
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
 from fedbench.sweeps.tables import mean_and_spread
@@ -59,25 +59,25 @@ class Standing:
 @dataclass(frozen=True)
 class Ranking:
     """The best settings. `tasks`: task -> its standings, the best first. `task_keys`, `by`, `keys`: what sets
-    tasks apart, what makes a line, and what else a setting has. `shown`: the metrics that have a column; the
-    last one ranks. `notes`: what a reader must know, as sentences."""
+    tasks apart, what makes a line, and what else a setting has. `shown`: the metrics that have a column, and
+    their names in words; the last one ranks. `notes`: what a reader must know, as sentences."""
 
     tasks: Mapping[_Key, Sequence[Standing]]
     task_keys: Sequence[str]
     by: Sequence[str]
     keys: Sequence[str]
-    shown: Sequence[str]
+    shown: Mapping[str, str]
     notes: Sequence[str]
 
     def text(self) -> str:
         """All settings with all their keys, the notes, and the directories of the best of every task."""
         keys = [*self.task_keys, *self.by, *self.keys]
-        lines = [[*keys, *(name.replace("_", " ") for name in self.shown), "n"]]
+        lines = [[*keys, *self.shown.values(), "n"]]
         for one in (one for standings in self.tasks.values() for one in standings):
             values = [one.choices.get(key, "") for key in keys]  # empty: its options lack the key
             cells = ["null" if value is None else str(value) for value in values]
             numbers = [mean_and_spread(one.numbers[name]) for name in self.shown]
-            lines.append([*cells, *numbers, str(len(one.numbers[self.shown[-1]]))])
+            lines.append([*cells, *numbers, str(len(one.numbers[[*self.shown][-1]]))])
         places = [place for standings in self.tasks.values() for place in ("", *standings[0].directories)]
         return "\n".join([table(lines), *(f"({note})" for note in self.notes), *places])
 
@@ -85,13 +85,13 @@ class Ranking:
         """A table for a paper, in Markdown or LaTeX: a line per method by its title, and a column per task
         with mean and standard deviation. The best of a task is bold; those whose mean is within its standard
         deviation are underlined."""
-        metric = self.shown[-1]
+        metric = [*self.shown][-1]
         names: dict[str, dict[_Key, Standing]] = {}
         for task, standings in self.tasks.items():
             for one in standings:
                 names.setdefault(style.line(self.by, one.choices, one.title), {})[task] = one
         titles = [
-            style.line(self.task_keys, standings[0].choices) or metric.replace("_", " ")
+            style.line(self.task_keys, standings[0].choices) or self.shown[metric]
             for standings in self.tasks.values()
         ]
         lines = [["method" if "algorithm" in self.by else ", ".join(self.by), *titles, "n"]]
@@ -122,7 +122,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     every = [*task_keys, *by, *keys]
     once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     repeated, runs = len(runs) - len(once), once
-    rows, titles = outcomes(runs), {run.source: run.title for run in runs}
+    rows, of = outcomes(runs), {run.source: run for run in runs}
     groups = split(rows, every, lambda row: row)
     ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
     first = len(task_keys)
@@ -142,7 +142,8 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     for setting, part in whole.items():
         numbers = {name: [float(row[name]) for row in part] for name in (chosen, ranked)}
         places = [row["dir"] for row in part]
-        one = Standing(part[0], numbers, places, titles[places[0]])
+        any_run = of[places[0]]
+        one = Standing(any_run.choices, numbers, places, any_run.title)
         methods = tasks.setdefault(setting[:first], {})
         methods.setdefault(setting[first : first + len(by)], []).append(one)
 
@@ -156,9 +157,11 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
-    status = [row["status"] for part in whole.values() for row in part]
-    notes += [_chosen_by(chosen, ranked, bool(rivals)), *_held_out(runs), *_starved(status)]
-    return Ranking(found, task_keys, by, keys, list(dict.fromkeys((chosen, ranked))), notes)
+    kept = [of[row["dir"]] for part in whole.values() for row in part]
+    shown, measured = _in_words([chosen, ranked], kept)
+    status = [run.status for run in kept]
+    notes += [*measured, _chosen_by(chosen, ranked, shown, bool(rivals)), *_held_out(runs), *_starved(status)]
+    return Ranking(found, task_keys, by, keys, shown, notes)
 
 
 def _table_keys(
@@ -200,14 +203,26 @@ def _asked_by(metric: str) -> str:
     return " and ".join(filter(None, [held, asks]))
 
 
-def _chosen_by(chosen: str, ranked: str, several: bool) -> str:
+def _in_words(names: Sequence[str], runs: Sequence[Run]) -> tuple[dict[str, str], list[str]]:
+    """The metrics' names in words, by what accuracies measure; and a sentence if runs differ in that."""
+
+    def words(name: str, of: Sequence[Run]) -> str:
+        title = style.axis(name, metric_of(run.summary for run in of))
+        return title[0].lower() + title[1:]
+
+    shown, last = {name: words(name, runs) for name in names}, names[-1]
+    each = [*dict.fromkeys(words(last, [run]) for run in runs)]
+    return shown, [f"{shown[last]}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
+
+
+def _chosen_by(chosen: str, ranked: str, shown: Mapping[str, str], several: bool) -> str:
     """What settings were selected and methods are ranked by, in words. `several`: whether a method has more
     than one setting."""
-    means = f"{'lowest' if RANKS_BY[ranked] < 0 else 'highest'} mean {ranked.replace('_', ' ')}"
+    means = f"{'lowest' if RANKS_BY[ranked] < 0 else 'highest'} mean {shown[ranked]}"
     if not several:
         return f"ranked by the {means}; one setting each, so nothing was selected"
     if chosen != ranked:
-        return f"selected by the highest mean {chosen.replace('_', ' ')}, then ranked by the {means}"
+        return f"selected by the highest mean {shown[chosen]}, then ranked by the {means}"
     optimistic = "" if "validation" in chosen else ", on the test set itself, which makes it optimistic"
     return f"selected and ranked by the {means}{optimistic}"
 

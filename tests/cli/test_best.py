@@ -21,7 +21,7 @@ from fedbench.figures.results import read
 def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
     """A run that has ended: its final test accuracy; `more`: keys of its configuration (with __ for a dot),
     or of its summary."""
-    said = {key: more.pop(key) for key in [*more] if key.startswith(("final_", "best_", "status"))}
+    said = {key: more.pop(key) for key in [*more] if key.startswith(("final_", "best_", "status", "metric"))}
     config = {"dataset": "mnist", "partition": "iid", "model": "cnn", "algorithm": "fedavg", "rounds": 2}
     config |= {"schedule": "sync", "delay": "none", "seed": seed}
     config |= {key.replace("__", "."): value for key, value in more.items()}
@@ -70,6 +70,28 @@ def test_the_smallest_perplexity_is_the_best(fedbench: Call) -> None:
     table = rows(fedbench("best", "d", "--metric", "final_test_perplexity", "--by", "lr")[1])
     assert [row[:2] for row in table[1:]] == [["0.2", "4.5000"], ["0.1", "30.0000"], ["0.3", "900.0000"]]
     assert rows(fedbench("best", "d", "--metric", "best_accuracy")[1])[1][2] == "0.0000"
+
+
+def test_what_is_no_accuracy_is_not_called_one(fedbench: Call) -> None:
+    """In the header, the note and LaTeX; and tasks that measure different things are said to."""
+    write("d/a", 0.6, metric="R2", final_test_loss=0.1)
+    out = fedbench.done("best", "d")
+    assert out.splitlines()[0].split() == ["algorithm", "final", "test", "R²", "n"]
+    assert "(ranked by the highest mean final test R²; " in out
+    assert "& final test R² &" in fedbench("best", "d", "--format", "latex")[1]
+    write("d/b", 0.7, dataset="fmnist", final_test_loss=0.2)
+    out = fedbench.done("best", "d")
+    assert "final test score" in out.splitlines()[0]
+    assert "(final test score: final test R² or final test accuracy, as a task has it)" in out
+    assert "as a task has it" not in fedbench.done("best", "d", "--metric", "final_test_loss")
+
+
+def test_a_key_that_a_method_lacks_is_empty_and_one_without_a_value_is_null(fedbench: Call) -> None:
+    write("d/a", 0.6, algorithm="padamfed", algorithm__beta=None)
+    write("d/b", 0.5, algorithm="padamfed", algorithm__beta=0.5)
+    write("d/c", 0.4)
+    table = rows(fedbench.done("best", "d"))
+    assert table[1:] == [["padamfed", "null", "0.6000", "1"], ["fedavg", "0.4000", "1"]]
 
 
 def test_tasks_are_kept_apart(fedbench: Call) -> None:
@@ -150,7 +172,7 @@ def test_a_table_of_several_tasks_for_a_paper(fedbench: Call) -> None:
 
     code, out, err = fedbench("best", "d", "--format", "latex")
     assert code == 0
-    assert "ranked by the highest mean final accuracy" in err
+    assert "ranked by the highest mean final test accuracy" in err
     head, *lines = [line.removesuffix(r" \\").split(" & ") for line in out.splitlines() if " & " in line]
     body = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
     assert out.startswith(r"\begin{tabular}{llll}")
