@@ -143,7 +143,9 @@ def closing_table(runs: Path, form: str = "text") -> str:
     keys = [
         key for key in rows[0] if key not in ("dir", "seed", *OUTCOME, *ENDS) and not key.startswith(COLUMN)
     ]
-    asked = [f"{COLUMN}{level:g}" for level in manifest(runs.parent).get("levels", [])]
+    said = manifest(runs.parent)
+    planned = jobs_of(said)
+    asked = [f"{COLUMN}{level:g}" for level in said.get("levels", [])]
     reached = [column for column in asked if column in rows[0]]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
     shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
@@ -162,7 +164,10 @@ def closing_table(runs: Path, form: str = "text") -> str:
     for setting, members in groups:
         spreads = [mean_and_spread(_numbers(members, name)) for name in ("final_accuracy", "best_accuracy")]
         rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
-        lines.append([*map(str, setting), *spreads, *rounds, _count(members)])
+        one = RunRecord(runs.parent / members[0]["dir"], planned.get(members[0]["dir"], {}))
+        known = {**one.choices, **one.config}  # an empty cell is null, or a key that its options lack
+        cells = ["null" if known.get(k, "") is None else str(v) for k, v in zip(shown, setting, strict=True)]
+        lines.append([*cells, *spreads, *rounds, _count(members)])
     more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []
     if form != "text":
         return table(lines, form)

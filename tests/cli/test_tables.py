@@ -30,6 +30,13 @@ def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: C
     assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
 
 
+def test_the_closing_table_tells_null_from_a_key_that_a_method_lacks(runs, fedbench: Call) -> None:
+    fedbench.done("-m", "algorithm=padamfed", "algorithm.beta=null,0.5", "hydra.sweep.dir=s")
+    out = fedbench.done("-m", "algorithm=fedavg", "hydra.sweep.dir=s")
+    table = [line.split()[:2] for line in out.split("\n\n")[1].splitlines()[1:]]
+    assert table == [["padamfed", "null"], ["padamfed", "0.5"], ["fedavg", "0.5000"]]
+
+
 def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
     """Of the four runs of `some` two are there, after 3 and 6 rounds; a run that never is, or has diverged,
     is in no mean but in the count. `all`: (2 + 4) / 2; `none`: never. The best is first, who failed last."""
