@@ -22,7 +22,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
 
 from fedbench.config.grouping import in_order, plain
-from fedbench.errors import DataError
+from fedbench.errors import DataError, counted
 from fedbench.figures import caption, style
 from fedbench.figures.lines import (
     ALIASES,
@@ -37,7 +37,7 @@ from fedbench.figures.lines import (
     table,
 )
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
-from fedbench.figures.results import OUTCOMES, Run, dotted, metric, read, select
+from fedbench.figures.results import OUTCOMES, Run, dotted, metric, read, select, without_numbers
 from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 from fedbench.runs.lists import swept_in
 from fedbench.runs.metrics import COLUMNS
@@ -56,7 +56,10 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
     metrics.csv. The x axis of results is logarithmic if x spans a decade or more. Raises DataError if there
     is nothing to read and ConfigError for a bad column or choice.
     """
-    return draw_results(read(paths), paths, options)
+    runs = read(paths)
+    lacking = len(without_numbers(paths, runs, options.where))
+    notes = [f"{counted(lacking, 'planned run')} without numbers yet."] if lacking else []
+    return draw_results(runs, paths, options, notes)
 
 
 def draw_results(

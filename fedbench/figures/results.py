@@ -25,7 +25,7 @@ from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS, metric_of
-from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
+from fedbench.runs.run_directory import CONFIG, METRICS, RUNNING, SUMMARY, UNFINISHED, RunDirectory
 
 PACKED = "rounds.csv.gz"
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
@@ -59,8 +59,8 @@ class Run:
 
     @property
     def status(self) -> str:
-        """completed, starved, diverged, paused, failed, or running (no summary yet)."""
-        return str(self.summary.get("status") or "running")
+        """completed, starved, diverged, paused or failed; running, stopped or missing without a summary."""
+        return str(self.summary.get("status") or RUNNING)
 
     @property
     def diverged(self) -> bool:
@@ -120,6 +120,24 @@ def sweeps_of(path: Path) -> list[Path]:
     if not (path / TUNING).is_file():
         return [path]
     return sorted(place for place in path.glob(f"{FINAL}*") if place.is_dir())
+
+
+def without_numbers(
+    paths: Sequence[str | Path], runs: Sequence[Run], where: Mapping[str, Sequence[object]] | None = None
+) -> list[dict[str, Any]]:
+    """The swept choices of each run that the sweeps in `paths` list and that is not among `runs`, which were
+    read from there: most have not begun. `where`: as in `select`; a key that is not swept fits."""
+    planned: dict[Path, dict[str, Any]] = {}
+    for place in (place for path in map(Path, paths) for place in sweeps_of(path)):
+        planned |= runs_of(place, functools.partial(is_trial, top=place))
+    known = {Path(run.source).resolve() for run in runs}
+    wanted = {key: [*map(parse, values)] for key, values in (where or {}).items()}
+    return [
+        choices
+        for place, choices in planned.items()
+        if place.resolve() not in known
+        and all(choices[key] in values for key, values in wanted.items() if key in choices)
+    ]
 
 
 def is_trial(place: Path, top: Path) -> bool:
@@ -239,7 +257,7 @@ def _run(place: RunDirectory) -> Run:
         raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
     choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
     metrics = place.metrics.astype(float) if place.has(METRICS) else _NO_ROWS
-    return Run(seen_from_here(place.path), choices, summary, metrics)
+    return Run(seen_from_here(place.path), choices, summary or {"status": place.status}, metrics)
 
 
 def _rows(path: Path) -> dict[Path, dict[str, str]]:

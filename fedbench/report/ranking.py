@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
-from fedbench.errors import ConfigError, DataError, counted
+from fedbench.errors import FEW, ConfigError, DataError, counted, word
 from fedbench.figures import style
-from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of
+from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of, without_numbers
 from fedbench.files import read_json
 from fedbench.report.runs import varied
 from fedbench.runs.metrics import ENDS, metric_of, sign
@@ -121,7 +121,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     task_keys, keys = _table_keys(runs, directories, by)
     every = [*task_keys, *by, *keys]
     once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
-    repeated, runs = len(runs) - len(once), once
+    repeated, lacking, runs = len(runs) - len(once), without_numbers(directories, runs), once
     rows, of = outcomes(runs), {run.source: run for run in runs}
     groups = split(rows, every, lambda row: row)
     ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
@@ -155,6 +155,10 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
         for task in in_order(tasks)
     }
     notes = _left_out(len(groups) - len(ended), len(ended) - len(whole), chosen)
+    if lacking:
+        notes.append(f"{counted(len(lacking), 'planned run')} without numbers yet")
+    standings = [one.choices for several in found.values() for one in several]
+    notes += _absent(by, [*(run.choices for run in runs), *lacking], standings)
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
     kept = [of[row["dir"]] for part in whole.values() for row in part]
@@ -233,6 +237,20 @@ def _left_out(ended_badly: int, lacking: int, metric: str) -> list[str]:
         f"no {metric} ({_asked_by(metric)})": lacking,
     }
     return [f"{counted(n, 'setting')} left out: {why}" for why, n in reasons.items() if n]
+
+
+def _absent(
+    by: Sequence[str], known: Iterable[Mapping[str, Any]], ranked: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """A sentence if the `known` choices have values of `by`, such as methods, that the `ranked` ones lack."""
+
+    def names(choices: Iterable[Mapping[str, Any]]) -> list[str]:
+        whole = (one for one in choices if all(key in one for key in by))
+        return [*dict.fromkeys(", ".join(word(one[key]) for key in by) for one in whole)]
+
+    there = names(ranked)
+    absent = [name for name in names(known) if name not in there]
+    return [f"no result of {', '.join(absent)}"] if 0 < len(absent) <= FEW else []
 
 
 def _starved(status: Sequence[str]) -> list[str]:

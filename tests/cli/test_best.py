@@ -86,6 +86,27 @@ def test_what_is_no_accuracy_is_not_called_one(fedbench: Call) -> None:
     assert "as a task has it" not in fedbench.done("best", "d", "--metric", "final_test_loss")
 
 
+def test_what_a_stopped_sweep_has_not_computed_is_told(fedbench: Call) -> None:
+    """Of four planned runs one has ended, one has stopped, and two have not begun: by `best`, and by `plot`,
+    there of the runs that are asked for."""
+    for method in ("fedavg", "scaffold"):
+        write(f"d/{method}", 0.6, algorithm=method)
+    config = json.loads((Path("d/scaffold/summary.json")).read_text())["config"]
+    Path("d/scaffold/summary.json").unlink()
+    Path("d/scaffold/config.yaml").write_text("\n".join(f"{key}: {value}" for key, value in config.items()))
+    jobs = {name: {"algorithm": name} for name in ("fedavg", "scaffold", "fedprox", "feddyn")}
+    Path("d/sweep.json").write_text(json.dumps({"swept": ["algorithm"], "jobs": jobs}))
+    out = fedbench.done("best", "d")
+    assert "\n(1 setting left out: a run failed, diverged or not ended)\n(2 planned runs without num" in out
+    assert "\n(no result of scaffold, fedprox, feddyn)\n" in out
+    for words, said in (
+        ((), "2 planned runs without numbers yet. Of 2 runs: 1 stopped."),
+        (("--where", "algorithm=scaffold,feddyn"), "1 planned run without numbers yet. Of 1 run: 1 stopped."),
+    ):
+        fedbench.done("plot", "d", "--out", "p", *words)
+        assert said in Path("p.md").read_text()
+
+
 def test_a_key_that_a_method_lacks_is_empty_and_one_without_a_value_is_null(fedbench: Call) -> None:
     write("d/a", 0.6, algorithm="padamfed", algorithm__beta=None)
     write("d/b", 0.5, algorithm="padamfed", algorithm__beta=0.5)

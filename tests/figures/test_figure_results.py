@@ -12,10 +12,11 @@ from fedbench.config.config import GROUPS
 from fedbench.errors import ConfigError, DataError
 from fedbench.figures.lines import group
 from fedbench.figures.results import parse, read, select
+from fedbench.runs.run_directory import RunDirectory
 
 
 def begun(path: Path, **config: object) -> None:
-    """Make a run one that is under way: it has a config.yaml and no summary."""
+    """Make a run one that has begun: it has a config.yaml and no summary."""
     (path / "summary.json").unlink()
     groups = {name: {"name": "x"} for name in GROUPS}
     (path / "config.yaml").write_text(yaml.safe_dump({**groups, **config}))
@@ -27,11 +28,13 @@ def test_a_directory_of_runs_is_read_and_each_run_counts_once(tmp_path: Path) ->
     assert len(read([tmp_path / "outputs", tmp_path / "outputs" / "run1"])) == 3
 
 
-def test_a_run_under_way_has_its_config_from_the_yaml(tmp_path: Path) -> None:
+def test_a_run_without_a_summary_has_its_config_from_the_yaml(tmp_path: Path) -> None:
     write_run(tmp_path, rows(0.8, 1.0, 0))
     begun(tmp_path, algorithm={"name": "mime", "lr": 0.1}, seed=4)
+    with RunDirectory(tmp_path).locked():
+        assert read([tmp_path])[0].status == "running"
     (run,) = read([tmp_path])
-    assert run.status == "running"
+    assert run.status == "stopped"
     assert (run.choices["algorithm"], run.choices["algorithm.lr"], run.seed) == ("mime", 0.1, 4)
 
 
@@ -117,11 +120,11 @@ def test_an_interrupted_sweep_is_read_with_the_status_of_every_run(tmp_path: Pat
     write_csv(tmp_path / "rounds.csv", ["dir", "algorithm", *METRICS], [])
     write_run(tmp_path / "first", rows(0.8, 1.0, 0))
     begun(tmp_path / "first")
-    assert [run.status for run in read([tmp_path])] == ["running"]
+    assert [run.status for run in read([tmp_path])] == ["stopped"]
     both = comparison(tmp_path / "sweep", ["fedavg"], seeds=1)
     write_run(both / "more", rows(0.8, 1.0, 1), seed=1)
     begun(both / "more")
-    assert [run.status for run in read([both])] == ["completed", "running"]
+    assert [run.status for run in read([both])] == ["completed", "stopped"]
 
 
 def test_a_run_that_is_computed_again_counts_once(tmp_path: Path) -> None:
