@@ -39,7 +39,8 @@ stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, 
 the runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
 DIR/trials show the search. Tunings with other options, such as --keys, have directories of their own; a given
 DIR with winners refuses other options.
-tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values."""
+tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values. Keys that say only
+how a run is computed (threads, hydra.launcher.*, ...) are no part of that name."""
 
 
 def main(argv: Sequence[str]) -> int:

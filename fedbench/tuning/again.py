@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.config.identity import digest
+from fedbench.config.identity import counts, digest
 from fedbench.config.overrides import Value, parse, typed
 from fedbench.errors import ConfigError, UsageError
 from fedbench.figures.results import FINAL, TUNING
@@ -68,7 +68,15 @@ def _read(
     new = {item.get_key_element().lstrip("+") for item in parsed}
     words = [text for text in said["words"] if text.partition("=")[0].lstrip("+") not in new]
     grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
-    name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(overrides)]))
-    place = directory / (name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(overrides))}")
+    named = [item for item in parsed if counts(item.get_key_element().lstrip("+"))]
+    telling = [str(item.input_line) for item in named if not item.is_hydra_override()]
+    before = directory / _name(overrides)  # older versions named it after all words
+    place = before if before.is_dir() else directory / _name(telling)
     runs = Path(said["runs"]) if said["runs"] else None  # None: in the directories of their sweeps
     return TuningRuns([*words, *further], runs, said["config_dir"]), place, grids, said
+
+
+def _name(words: Sequence[str]) -> str:
+    """The directory's name for these words."""
+    name = re.sub(r"[^\w.,=()\[\]-]+", "_", "-".join([FINAL, *sorted(words)]))
+    return name if len(name) <= _LONGEST else f"{FINAL}-{digest(sorted(words))}"

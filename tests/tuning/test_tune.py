@@ -90,6 +90,9 @@ def test_the_winners_run_again_each_with_its_own_values(
         assert (again.final_accuracy, again.n) == (pytest.approx(mine.final_accuracy.mean()), 2)
     assert (set(results.held_out), set(before.held_out)) == ({0}, {0.1})
     capsys.readouterr()
+    words = ["rounds=12", "seed=5,6", "dataset.validation=0", "threads=1", "hydra/launcher=processes"]
+    assert main(["tune", str(done), *words, "hydra.launcher.processes=2", "--dry-run"]) == 0  # is there
+    assert capsys.readouterr().out.startswith(f"{len(runs)} runs in {place}, {len(runs)} finished")
     assert main(["best", str(done)]) == 0
     head, *table = capsys.readouterr().out.split("\n(")[0].splitlines()
     assert [name in head for name in ("rounds", "dataset.validation", "algorithm.lr")] == [True] * 3
