@@ -23,6 +23,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocat
 
 from fedbench.config.grouping import in_order, plain
 from fedbench.errors import DataError, counted
+from fedbench.fields import AVERAGE
 from fedbench.figures import caption, style
 from fedbench.figures.lines import (
     ALIASES,
@@ -32,6 +33,7 @@ from fedbench.figures.lines import (
     check_columns,
     curve,
     listed,
+    place,
     results,
     rows_of,
     table,
@@ -200,7 +202,9 @@ class _Picture:
         stars = {x for line in self.lines for x in line.points.x[line.points.theorem]}
         beyond = ", ".join(f"{x:g}" for x in sorted(stars) if not ends[0] <= x <= ends[1])
         if stars:
-            said["theorem" + f" (beyond the axis: {beyond})" * bool(beyond)] = STAR
+            runs = [run for line in self.lines for run in line.series.runs if place(run, self.options.x)[1]]
+            names = {AVERAGE if run.choices.get(self.options.x) else "theorem": None for run in runs}
+            said[" or ".join(names) + f" (beyond the axis: {beyond})" * bool(beyond)] = STAR
         if any(line.points.diverged.any() or line.lost for line in self.lines):
             said["diverged"] = _DIVERGED
         said |= style.levels_entry(self.options.levels)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedbench.config.grouping import differing, in_order, one_per_seed, split
 from fedbench.errors import ConfigError, DataError
+from fedbench.fields import AVERAGE
 from fedbench.figures import style
 from fedbench.figures.results import Run, check_key, metric, number
 from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS, LineStyle
@@ -169,8 +170,8 @@ class Line:
 
     `points`: columns x, mean, low, high (the spread; NaN if n < 2), n (runs in the mean, which excludes
     diverged ones), diverged (for results: how many runs diverged at this x) and theorem (whether x follows
-    from a theorem instead of being set). `lost`: for curves, x and y of every diverged run while they are
-    finite. `each`: x and y of every run in a mean.
+    from a theorem, or is `average`, instead of being set). `lost`: for curves, x and y of every diverged run
+    while they are finite. `each`: x and y of every run in a mean.
     """
 
     series: Series
@@ -244,11 +245,12 @@ def results(series: Series, x: str, y: str, kind: str) -> Line:
 
 
 def place(run: Run, x: str) -> tuple[float | None, bool]:
-    """A run's value of choice `x` and whether a theorem gave it (the choice is null, `hyper` has it)."""
-    given = number(run.choices.get(x))
-    if given is None and run.choices.get(x) is None and x.startswith(_HYPER):
+    """A run's value of choice `x` and whether it follows from a theorem or from other rates (the choice is
+    null or `average`, and `hyper` has the number)."""
+    given = run.choices.get(x)
+    if given in (None, AVERAGE) and x.startswith(_HYPER):
         return number(run.hyper.get(x.removeprefix(_HYPER))), True
-    return given, False
+    return number(given), False
 
 
 def table(lines: Sequence[Line], x: str, y: str, of_curves: bool) -> pd.DataFrame:

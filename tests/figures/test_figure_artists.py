@@ -128,6 +128,17 @@ def test_a_theorems_value_is_a_star_at_the_side_if_it_lies_beyond(tmp_path: Path
     assert 0.08 < ax.get_xlim()[0] < star.get_xdata()[0] < 0.1
 
 
+def test_a_step_that_averages_the_models_is_a_star_at_its_number(tmp_path: Path) -> None:
+    """It is drawn at what it came to, by its own name."""
+    for rate, used in ((0.5, 0.5), ("average", 0.8), (2.0, 2.0)):
+        more = {"config": {"algorithm.server_lr": rate}, "hyper": {"server_lr": used}}
+        write_run(tmp_path / str(rate), exact([0.1, 0.5]), **more)
+    drawing = draw([tmp_path], PlotOptions("server_lr"))
+    assert drawing.points["algorithm.server_lr"].tolist() == [0.5, 0.8, 2.0]
+    assert "average" in legend(drawing)
+    assert "Not drawn" not in drawing.said["text"][0]
+
+
 @pytest.mark.parametrize("small", [False, True])
 def test_what_one_panel_shows_does_not_move_the_axes_of_the_next(tmp_path: Path, small: bool) -> None:
     """Crosses below and a star beside the values: every panel has the limits of the values alone."""
