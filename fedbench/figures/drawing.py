@@ -8,7 +8,7 @@ ends in a cross, other results have a cross in a strip. A step size that a theor
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -55,10 +55,17 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
     against the key `options.x`.
 
     A result is an outcome of a run (final_accuracy, best_accuracy, ...) or the last value of a column of
-    metrics.csv. The x axis of results is logarithmic if x spans a decade or more. Raises DataError if there
-    is nothing to read and ConfigError for a bad column or choice.
+    metrics.csv. The x axis of results is logarithmic if x spans a decade or more. A key may be its last part
+    alone. Raises DataError if there is nothing to read and ConfigError for a bad column or choice.
     """
-    runs = read(paths)
+    runs, allowed = read(paths), "must be a choice of these runs, such as algorithm"
+
+    def whole(option: str, keys: Iterable[str]) -> list[str]:
+        return [dotted(option, key, runs, allowed) for key in keys]
+
+    where = dict(zip(whole("where", options.where), options.where.values(), strict=True))
+    rows = ",".join(whole("rows", listed(options.rows or "")))
+    options = replace(options, where=where, by=whole("by", options.by), rows=rows)
     lacking = len(without_numbers(paths, runs, options.where))
     notes = [f"{counted(lacking, 'planned run')} without numbers yet."] if lacking else []
     return draw_results(runs, paths, options, notes)

@@ -43,6 +43,19 @@ def test_of_several_directories_the_first_takes_the_figure_and_that_is_said(
     assert capsys.readouterr().err == ""
 
 
+def test_keys_may_be_their_last_part_alone(tmp_path: Path) -> None:
+    for rate in (0.1, 0.5):
+        more = {"algorithm.lr": rate, "algorithm.beta": 0.9}
+        write_run(tmp_path / f"s/{rate}", exact([0.1, rate]), config=more)
+    made = []
+    for by, where, lines in (("algorithm.lr", "algorithm.beta", "algorithm.beta"), ("lr", "beta", "beta")):
+        words = ["--by", by, "--where", f"{where}=0.9", "--rows", lines, "--out", str(tmp_path / "f")]
+        assert main([str(tmp_path / "s"), *words]) == 0
+        made.append((tmp_path / "f.csv").read_text() + (tmp_path / "f.json").read_text())
+    assert made[0] == made[1]
+    assert "algorithm.lr" in made[0]
+
+
 @pytest.mark.parametrize("content", ["", "round,test_accuracy\n5\n"])
 def test_a_metrics_file_without_rows_is_named_and_not_its_column(tmp_path: Path, content: str) -> None:
     write_run(tmp_path / "run", rows(0.8, 1.0, 0))
