@@ -46,6 +46,7 @@ how a run is computed (threads, hydra.launcher.*, ...) are no part of that name.
 def main(argv: Sequence[str]) -> int:
     """`fedbench tune`. Returns the exit code. Raises UserError (RunError if runs failed, or all diverged)."""
     from fedbench.config.config import EVAL_METRICS
+    from fedbench.figures.lines import listed
     from fedbench.tuning.again import again, forecast_again
     from fedbench.tuning.methods import SMALL
     from fedbench.tuning.request import SEARCHES, TuneOptions
@@ -74,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")
     add("--dry-run", action="store_true", help="say what would run, and run nothing")
     args = parser.parse_intermixed_args(list(argv))
-    keys = tuple(key.strip() for key in args.keys.split(",") if key.strip())
+    keys = tuple(listed(args.keys))
     options = TuneOptions(
         args.search, args.trials, args.seeds, args.extend, keys, args.config_dir, args.metric, args.small
     )
