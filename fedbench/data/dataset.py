@@ -283,8 +283,8 @@ def of_classes(data: Dataset, labels: Sequence[int | str]) -> Dataset:
     note = "only its labels {}: {:,} of {:,} training and {:,} of {:,} test samples".format(which, *counts)
     kept = _kept(data, "train", train) | _kept(data, "test", test)
     kept |= {key: place[kept[key]] for key in ("y_train", "y_test")}
-    note = joined(data.note, note)
-    return dataclasses.replace(data, **kept, classes=len(labels), labels=tuple(labels), note=note)
+    kept |= {"classes": len(labels), "labels": tuple(labels), "note": joined(data.note, note)}
+    return dataclasses.replace(data, **kept)
 
 
 def _kept(data: Dataset, part: str, which: Tensor) -> dict[str, Any]:

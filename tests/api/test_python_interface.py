@@ -109,7 +109,7 @@ def test_a_sweep_its_results_and_its_figure(caplog: pytest.LogCaptureFixture) ->
     (swept.runs[0].directory / "summary.json").unlink()
     (swept.directory / "runs.csv").unlink()
     row = fedbench.results(swept.directory).set_index("dir").loc[str(swept.runs[0].directory)]
-    assert (row["status"], row["rounds_done"]) == ("running", 2)
+    assert (row["status"], row["rounds_done"]) == ("stopped", 2)
 
 
 def test_failures_are_rows(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -199,12 +199,14 @@ def test_the_best_setting(
     assert code == 0
     assert notes[0] == "(1 setting left out: a run failed, diverged or not ended)"
     assert notes[1] == "(1 further run left out, with a seed that the setting already has)"
-    assert f"by the {'lowest' if sign > 0 else 'highest'} mean {metric.replace('_', ' ')}" in notes[2]
+    words = {"final_accuracy": "final test accuracy", "best_accuracy": "best test accuracy"}
+    shown = words.get(metric, "final test loss")
+    assert f"by the {'lowest' if sign > 0 else 'highest'} mean {shown}" in notes[2]
     assert len(found) == len(expected)
     for row, setting in zip(found, expected.values(), strict=True):
         assert [float(row[key]) for key in KEYS] == [*setting]
         values = of(tables[setting])
-        assert row[metric.replace("_", " ")] == f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
+        assert row[shown] == f"{values.mean():.4f} +- {values.std(ddof=1):.4f}"
         assert row["n"] == "3"
     first = "-".join(map(str, next(iter(expected.values()))))
     assert places == [f"d/{first}-{seed}" for seed in SEEDS]
