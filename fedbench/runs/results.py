@@ -85,8 +85,9 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
     problem, placement, loop = execution.problem, execution.placement, execution.loop
     config, method, executor = problem.config, problem.method, loop.trainer.executor
     done, planned = rows[-1]["round"], problem.trace
-    stopped = reason_to_stop(rows, config.patience, config.target)
-    if not is_finite(rows[-1]):
+    diverged = not is_finite(rows[-1])  # the accuracy of a model of NaNs reaches no target
+    stopped = None if diverged else reason_to_stop(rows, config.patience, config.target)
+    if diverged:
         status = "diverged"
     elif not stopped and done < planned.updates:
         status = PAUSED
@@ -123,20 +124,21 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
 
 
 def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[str, Any]:
-    """What the rows say of the end of the run, and of its best round."""
+    """What the rows say of the end of the run, and of its best round, which is none of a diverged model."""
     problem = execution.problem
     config, validated = problem.config, len(problem.division.validation) > 0
     k = min(config.eval.final_k, len(rows))
     levels = [*LEVELS, *([config.target] if config.target is not None else [])]
+    sound = [row for row in rows if math.isfinite(row["test_loss"])] or rows  # others' models hold NaNs
 
     def final(name: str) -> float | None:
         mean = math.fsum(row[name] for row in rows[-k:]) / k
         return None if status == "diverged" else _finite(mean)
 
     def reached(name: str) -> dict[str, int | None]:
-        return rounds_to(((row["round"], row[name]) for row in rows), levels)
+        return rounds_to(((row["round"], row[name]) for row in sound), levels)
 
-    best = max(rows, key=lambda row: row["test_accuracy"])
+    best = max(sound, key=lambda row: row["test_accuracy"])
     found = {
         "final_accuracy": final("test_accuracy"),
         "final_k": k,
@@ -146,7 +148,7 @@ def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[st
         "final_test_loss": _finite(rows[-1]["test_loss"]),
     }
     if validated:  # and the test accuracy in the round that validation chooses
-        chosen = max(rows, key=lambda row: row["validation_accuracy"])
+        chosen = max(sound, key=lambda row: row["validation_accuracy"])
         found |= {
             "final_validation_accuracy": final("validation_accuracy"),
             "best_validation_accuracy": chosen["validation_accuracy"],
@@ -159,7 +161,7 @@ def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[st
             choose = max if sign(name) > 0 else min
             found |= {
                 f"final_{name}": final(name),
-                f"best_{name}": _finite(choose(row[name] for row in rows)),
+                f"best_{name}": _finite(choose(row[name] for row in sound)),
             }
     return found
 

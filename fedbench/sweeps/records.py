@@ -133,7 +133,11 @@ class RunRecord:
     def outcome(self, levels: Iterable[float], rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
         """The cells that say how it ended, and in which round it first reached each accuracy level. `rows`:
         its measured rows."""
-        curve = [(int(row["round"]), float(row["test_accuracy"])) for row in rows if row.get("test_accuracy")]
+        curve = [
+            (int(row["round"]), float(row["test_accuracy"]))
+            for row in rows
+            if row.get("test_accuracy") and math.isfinite(float(row.get("test_loss") or 0.0))
+        ]
         reached = {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
         said = {key: self.summary.get(key) for key in OUTCOME}
         said |= {key: self.summary[key] for key in ENDS if key in self.summary}

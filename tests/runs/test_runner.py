@@ -18,6 +18,7 @@ from fedbench.errors import RunError
 from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
+from fedbench.sweeps.records import records
 
 go = runs(
     "rounds=6 clients.total=8 clients.per_round=3 local.steps=2 local.batch_size=16 partition=dirichlet "
@@ -156,3 +157,19 @@ def test_divergence_is_a_result(tmp_path: Path) -> None:
     assert summary["status"] == "diverged"
     assert summary["final_accuracy"] is None
     assert summary["rounds"] < 6
+
+
+def test_the_model_of_nans_of_a_diverged_run_is_not_its_best(tmp_path: Path) -> None:
+    """Its accuracy is that of one class, here above the first model's, on both parts."""
+    words = ["dataset.validation=0.2", "target=0.09"]
+    go(tmp_path, "model=mlp", "algorithm.lr=1e38", *words)
+    rows, summary = metrics(tmp_path), ended(tmp_path)
+    assert [row["test_loss"] == "nan" for row in rows] == [False, True]
+    for part, best in (("test", "best"), ("validation", "best_validation")):
+        first, last = (float(row[f"{part}_accuracy"]) for row in rows)
+        assert first < 0.09 <= last, part
+        assert (summary[f"{best}_accuracy"], summary[f"{best}_round"]) == (first, 0)
+    assert summary["rounds_to_accuracy"]["0.09"] is summary["rounds_to_validation_accuracy"]["0.09"] is None
+    assert (summary["status"], summary["stopped"]) == ("diverged", None)
+    (record,) = records(tmp_path)
+    assert record.outcome([0.09], record.rows)["rounds_to_0.09"] == ""
