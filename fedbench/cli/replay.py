@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedbench.errors import Parser, UsageError
+from fedbench.errors import DataError, Parser, UsageError
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.sweeps.tables import duration
 
@@ -14,7 +14,7 @@ KEPT = Path("outputs") / "reruns"
 
 
 def main(argv: Sequence[str]) -> int:
-    """`fedbench replay`. The exit code is 0 if all numbers are the same, else 1. Raises UserError."""
+    """`fedbench replay`. The exit code is 0 if all numbers are the same, 1 if some differ. Raises UserError."""
     from fedbench.runs.replay import PLACES, elsewhere, replay
     from fedbench.runs.session import Session
 
@@ -58,9 +58,10 @@ def main(argv: Sequence[str]) -> int:
 def _planned(directory: Path, kept: Path | None) -> str:
     """A line about what would be computed. Raises UserError if no run has finished there."""
     run = RunDirectory(directory)
-    config, summary = run.config(), run.summary or {}
+    summary = run.summary or {}
     if summary.get("status") not in FINISHED:
-        raise UsageError(f"replay: {directory}: no run has finished here")
+        raise DataError(f"{directory}: no run has finished here")
+    config = run.config()
     took = duration(float(summary["wall_seconds"]))
     where = f"kept in {kept}" if kept else "nothing is kept"
     return f"{directory}: {config.rounds} rounds again, which took {took}; {where}"

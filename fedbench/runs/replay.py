@@ -12,7 +12,7 @@ import torch
 from fedbench import provenance
 from fedbench.config.config import flat
 from fedbench.config.identity import inputs, recorded
-from fedbench.errors import DataError, RunError
+from fedbench.errors import DataError
 from fedbench.provenance import hardware, short, versions
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import FINISHED, MODEL, RunDirectory
@@ -35,16 +35,16 @@ def replay(
 
     Engine, chunk, device and threads are those of the run. Its data are read from where they were, unless
     FEDBENCH_DATA or `places` (keys of PLACES) say otherwise. `into`: a directory that keeps the new run, and
-    resumes it if it was stopped. Raises DataError if the run's data or files have changed, RunError if there
-    is no finished run or several processes computed it.
+    resumes it if it was stopped. Raises DataError if there is no finished run, if its data or files have
+    changed, or if several processes computed it.
     """
     found = RunDirectory(directory).summary
     if found is None or found.get("status") not in FINISHED:
-        raise RunError(f"{directory} holds no finished run")
+        raise DataError(f"{directory}: no run has finished here")
     processes = int(found.get("processes", 1))
     if processes > 1:
         why = "were summed in a different order than in one process"
-        raise RunError(f"{directory} was computed by {processes} processes: its numbers {why}")
+        raise DataError(f"{directory} was computed by {processes} processes: its numbers {why}")
     changes: dict[str, Any] = {name: found[name] for name in ("engine", "chunk", "device")}
     changes["threads"] = found["hardware"]["threads"]
     changes |= {"resume": True, "progress": "none", "logger": None}  # logged rows are there already

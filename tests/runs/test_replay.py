@@ -108,5 +108,7 @@ def test_changed_data_and_unfinished_runs_are_refused(
     assert main(["replay", str(directory)]) == 2
     assert "differs from what the run in" in capsys.readouterr().err
     (directory / "summary.json").unlink()
-    assert main(["replay", str(directory)]) == 1
-    assert capsys.readouterr().err == f"fedbench: {directory} holds no finished run\n"
+    for place in (directory, tmp_path / "nowhere", given):
+        for words in ([], ["--dry-run"]):
+            assert main(["replay", str(place), *words]) == 2
+            assert capsys.readouterr().err == f"fedbench: {place}: no run has finished here\n"

@@ -18,7 +18,7 @@ from run_files import metrics, model, summary
 
 from fedbench import algorithms
 from fedbench.api import compose_config
-from fedbench.errors import ConfigError, RunError
+from fedbench.errors import ConfigError, DataError
 from fedbench.method import Algorithm
 from fedbench.process_group import ProcessGroup
 from fedbench.runs.replay import replay
@@ -148,7 +148,7 @@ def test_methods_of_every_kind_under_every_schedule(tmp_path: Path) -> None:
     for name in cases:
         same(tmp_path / "one" / name, tmp_path / "several" / name)
     assert [summary(tmp_path / where / "loop")["processes"] for where in ("one", "several")] == [1, 3]
-    with pytest.raises(RunError, match="was computed by 3 processes"):
+    with pytest.raises(DataError, match="was computed by 3 processes"):
         replay(tmp_path / "several/loop")
 
 
