@@ -14,7 +14,7 @@ KEPT = Path("outputs") / "reruns"
 
 
 def main(argv: Sequence[str]) -> int:
-    """`fedbench replay`. The exit code is 0 if all numbers are the same, 1 if some differ. Raises UserError."""
+    """`fedbench replay`. The exit code is 0 if all numbers are the same, 1 if not. Raises UserError."""
     from fedbench.runs.replay import PLACES, elsewhere, replay
     from fedbench.runs.session import Session
 

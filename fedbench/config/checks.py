@@ -103,10 +103,13 @@ def check_first(file: Path) -> None:
 
 
 def check_composed(cfg: DictConfig) -> None:
-    """Refuse keys of Hydra's that are not `OURS`, values that would call code, and several options of one
-    group. Raises ConfigError."""
+    """Refuse keys of Hydra's that are not `OURS`, an empty place of results, values that would call code, and
+    several options of one group. Raises ConfigError."""
     plain: Any = OmegaConf.to_container(cfg, resolve=False)
     theirs = plain.pop("hydra")
+    for what in ("run", "sweep"):
+        if not theirs[what]["dir"]:  # would be the current directory
+            raise ConfigError(f"hydra.{what}.dir", "", "must be a directory")
     for key, value in _leaves(theirs, "hydra."):
         if not f"{key}.".startswith(_ALLOWED) and (key, repr(value)) not in _usual():
             raise _not_ours(key, value)

@@ -64,6 +64,8 @@ BAD = [
     ("--multirun seed=0,1 hydra.run.dir=a",
      "hydra.run.dir=a: is a single run's, and this is a sweep: hydra.sweep.dir=DIR says where it lies"),
     ("experiment=quickstart hydra.run.dir=a", "hydra.run.dir=a: is a single run's, and this is a sweep"),
+    ("hydra.run.dir=", "hydra.run.dir=: must be a directory"),
+    ("-m seed=0,1 hydra.sweep.dir=", "hydra.sweep.dir=: must be a directory"),
     ("hydra.sweep.dir=a",
      "hydra.sweep.dir=a: is a sweep's, and this is a single run: hydra.run.dir=DIR says where it lies"),
     ("hydra.sweep.subdir=a --dry-run", "hydra.sweep.subdir=a: is a sweep's, and this is a single run"),
