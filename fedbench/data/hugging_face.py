@@ -121,6 +121,9 @@ def _splits(options: HuggingFace, where: Path) -> Splits:
     datasets.disable_progress_bars()
     with refusing(f"dataset.path={options.path}: cannot be loaded by `datasets`"):
         if any((where / file).is_file() for file in ("dataset_dict.json", "state.json")):
+            if options.subset is not None:
+                allowed = f"must be null: save_to_disk wrote {options.path}, which has only one"
+                raise ConfigError("dataset.subset", options.subset, allowed)
             loaded: Any = datasets.load_from_disk(str(where))
         else:
             loaded = datasets.load_dataset(str(where) if where.is_dir() else options.path, options.subset)

@@ -106,6 +106,9 @@ Read = tuple[Samples, list[Part], str, Samples | None]
 def _columns(paths: Sequence[Path], options: Table) -> Read:
     """Features (rows, f), the parts, the target's name, and users (rows,) of CSV, TSV or Parquet files."""
     target, user = options.target, options.user
+    if options.header is not None and _kind(paths[0]) == "Parquet":
+        allowed = f"must be null: {paths[0]} has its columns' names (Parquet)"
+        raise ConfigError("dataset.header", options.header, allowed)
     parts = [Part(str(path), _frame(path, user, options.header)) for path in paths]
     names = [*parts[0].frame.columns]
     for part in parts:

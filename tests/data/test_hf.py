@@ -138,6 +138,7 @@ def test_a_run_with_users_as_clients(saved: Path, tmp_path: Path) -> None:
         ({"x": "vector", "target": "y"}, "dataset.target=y: must be a column of"),
         ({"x": "vector", "user": "who"}, "dataset.user=who: must be a column of"),
         ({"train": "training"}, "dataset.train=training: must be a split of"),
+        ({"subset": "plain"}, "dataset.subset=plain: must be null: save_to_disk wrote"),
         ({"test": "validation"}, "dataset.test=validation: must be a split of"),
         ({"x": "ragged"}, "the rows of the column ragged must be of one kind and shape"),
         ({"x": "city"}, "x_train is <U4 of shape (30,); uint8 or a float type is expected"),

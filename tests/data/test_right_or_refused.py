@@ -210,6 +210,8 @@ def test_a_file_without_a_header(kind: str, tmp_path: Path) -> None:
     assert "which its column holds too" in refused(texts)
     years = written(tmp_path / "v.csv", FRAME.rename(columns={"a": "2010"}))
     assert np.array_equal(read(years, header=True).x_train, named.x_train)
+    parquet = written(tmp_path / "t.parquet", FRAME, "parquet")  # which always has names
+    assert re.match(r"dataset\.header=false: must be null: .*t\.parquet has", refused(parquet, header=False))
 
 
 @pytest.mark.parametrize(
