@@ -57,10 +57,15 @@ class Slot:
 def prepare() -> None:
     """Let the imports of worker processes begin, before it is known what these have to do."""
     if _CONTEXT.get_start_method() == "forkserver":
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, resource_tracker
 
         _CONTEXT.set_forkserver_preload(_PRELOADED)
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # which unblocks SIGINT, so it comes first
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the server has imported
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Pool:
@@ -198,7 +203,8 @@ def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Work
         os.dup2(descriptor, stream)
     sys.stdin = open(os.devnull)  # noqa: SIM115
     tqdm.set_lock(threading.RLock())  # its own is for several processes, and says so if this one is killed
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server ignores it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the fork server ignores both
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if stopping.value:
         return
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM sends it to all: runs save, idle workers ignore it

@@ -99,6 +99,26 @@ def test_a_sweep_stops_all_its_workers_together(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("seed*/.*.tmp"))
 
 
+CTRL_C = """
+import os, signal, time
+from fedbench.sweeps.pool import prepare
+prepare()
+time.sleep(0.2)
+try:
+    os.killpg(0, signal.SIGINT)
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_fork_server_imports_is_heard_by_its_parent_alone() -> None:
+    command = [sys.executable, "-c", CTRL_C]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, start_new_session=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
+
+
 # ---- signals that another handles ----
 
 WORDS = ["rounds=5", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
