@@ -125,6 +125,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def needs(package: str, extra: str) -> str:
+    """What an error line says of a package that is missing. `extra`: that of ours which installs it."""
+    return f"needs {package}: pip install -e '.[{extra}]'"
+
+
 def first_line(error: BaseException, named: bool = False) -> str:
     """The first line of an error's message, or its type if it has none. `named`: the type, and that line."""
     name, line = type(error).__name__, next(iter(str(error).splitlines()), "")

@@ -17,7 +17,16 @@ from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from fedbench.config.options import REGISTERED, read_file
-from fedbench.errors import OWN_CODE, ConfigError, UsageError, UserError, chain, shortened, unknown_option
+from fedbench.errors import (
+    OWN_CODE,
+    ConfigError,
+    UsageError,
+    UserError,
+    chain,
+    needs,
+    shortened,
+    unknown_option,
+)
 from fedbench.fields import unknown_key
 
 _EXTRAS = {
@@ -138,7 +147,7 @@ def _missing_option(error: MissingConfigException, loader: ConfigLoader) -> User
     if not group or error.options is None:
         return UsageError(one_line(str(error).split("Search path:")[0].split("Config search path:")[0]))
     if (extra := _EXTRAS.get(f"{group}={choice}")) is not None:
-        return UsageError(f"{group}={choice}: is not installed (pip install 'fedbench-runner[{extra}]')")
+        return UsageError(f"{group}={choice}: {needs(f'hydra-{extra}-launcher', extra)}")
     own, names = OWN_CODE if group in REGISTERED else "", list(error.options)
     top, _, below = group.partition("/")
     if top != "hydra":  # experiment=padamfed/fig1: a directory of a group is no group

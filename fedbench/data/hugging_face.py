@@ -20,7 +20,7 @@ from fedbench.data.tables import (
     targets_of,
     users_of,
 )
-from fedbench.errors import ConfigError, DataError, refusing
+from fedbench.errors import ConfigError, DataError, needs, refusing
 from fedbench.files import as_given, files_below
 
 
@@ -117,7 +117,7 @@ def _splits(options: HuggingFace, where: Path) -> Splits:
     try:
         import datasets
     except ImportError as error:
-        raise DataError("dataset=hf: needs datasets: pip install -e '.[hf]'") from error
+        raise DataError(f"dataset=hf: {needs('datasets', 'hf')}") from error
     datasets.disable_progress_bars()
     with refusing(f"dataset.path={options.path}: cannot be loaded by `datasets`"):
         if any((where / file).is_file() for file in ("dataset_dict.json", "state.json")):

@@ -21,7 +21,7 @@ from fedbench.counting import exact
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.data.files import file_record, refuse_too_large
 from fedbench.data.options import Table
-from fedbench.errors import ConfigError, DataError, refusing
+from fedbench.errors import ConfigError, DataError, needs, refusing
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -291,7 +291,7 @@ def _frame(path: Path, user: str | None, header: bool | None) -> Any:
     with refusing(f"{path}: cannot be read as a table"):
         if _kind(path) == "Parquet":
             if importlib.util.find_spec("pyarrow") is None:
-                raise DataError(f"{path}: needs pyarrow: pip install -e '.[tables]'")
+                raise DataError(f"{path}: {needs('pyarrow', 'tables')}")
             frame = pd.read_parquet(path)
             frame.columns = frame.columns.astype(str)
             return frame

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, needs
 from fedbench.files import atomically
 
 PERPLEXITY = "perplexity"
@@ -34,8 +34,7 @@ def refuse(names: Sequence[str], task: str, dataset: str) -> None:
     """Raise ConfigError if a metric needs torchmetrics and that is missing, or a metric is not defined for a
     data set's task."""
     if {*names} - {*_OURS} and importlib.util.find_spec("torchmetrics") is None:
-        allowed = "needs torchmetrics: pip install 'fedbench-runner[metrics]'"
-        raise ConfigError("eval.metrics", list(names), allowed)
+        raise ConfigError("eval.metrics", list(names), needs("torchmetrics", "metrics"))
     for name in names:
         if name not in OF_TASK[task]:
             has = ", ".join(OF_TASK[task]) or "none"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, needs
 from fedbench.fields import choice, read, text
 
 
@@ -86,5 +86,4 @@ def refuse_missing(loggers: Iterable[LoggerOptions]) -> None:
         with contextlib.suppress(ValueError):  # something else than a package has its name
             found = find_spec(name)
         if found is None:
-            needs = f"{name} is not installed; pip install 'fedbench-runner[{name}]'"
-            raise ConfigError("logger", name, needs)
+            raise ConfigError("logger", name, needs(name, name))

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from fedbench.errors import DataError, UsageError, counted, word
+from fedbench.errors import DataError, UsageError, counted, needs, word
 from fedbench.figures import caption
 from fedbench.figures.lines import curve
 from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
@@ -48,7 +48,7 @@ def write(directories: Sequence[Path], out: Path) -> None:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise UsageError("report: plotly is not installed (pip install 'fedbench-runner[report]')") from None
+        raise UsageError(f"report: {needs('plotly', 'report')}") from None
     runs = []
     for directory in directories:
         for place in sweeps_of(directory):

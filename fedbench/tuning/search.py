@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from fedbench.config.overrides import Grid, Value
-from fedbench.errors import UsageError
+from fedbench.errors import UsageError, needs
 from fedbench.sweeps.launch import asked, failures
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.records import RunRecord
@@ -152,9 +152,7 @@ class Optuna:
         try:
             optuna: Any = importlib.import_module("optuna")
         except ImportError:
-            raise UsageError(
-                "tune: --search optuna: Optuna is not installed (pip install 'fedbench-runner[tune]')"
-            ) from None
+            raise UsageError(f"tune: --search optuna: {needs('optuna', 'tune')}") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.space, self.left, self._failed = space, trials, optuna.trial.TrialState.FAIL
         with warnings.catch_warnings():

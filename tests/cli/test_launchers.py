@@ -77,7 +77,7 @@ def test_what_is_not_installed_is_said_with_what_installs_it(
     if importlib.util.find_spec("hydra_plugins") and importlib.util.find_spec(f"hydra_plugins.{plugin}"):
         pytest.skip(f"{plugin} is installed")
     assert main(["-m", "seed=0,1", word]) == 2
-    line = f"fedbench: {word}: is not installed (pip install 'fedbench-runner[{extra}]')\n"
+    line = f"fedbench: {word}: needs hydra-{extra}-launcher: pip install -e '.[{extra}]'\n"
     assert capsys.readouterr().err == line
     names = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert extra in names["project"]["optional-dependencies"]

@@ -169,7 +169,7 @@ def test_without_plotly_one_line_says_how_to_get_it(runs, fedbench: Call, monkey
     fedbench("seed=3", "hydra.run.dir=r")
     for name in ("plotly", "plotly.offline"):
         monkeypatch.setitem(sys.modules, name, None)
-    line = "fedbench: report: plotly is not installed (pip install 'fedbench-runner[report]')\n"
+    line = "fedbench: report: needs plotly: pip install -e '.[report]'\n"
     assert fedbench("report", "r") == (2, "", line)
     assert not Path("r/report.html").exists()
 

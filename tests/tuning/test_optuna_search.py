@@ -57,5 +57,5 @@ def test_the_search_learns_and_repeats_itself() -> None:
 
 def test_without_optuna_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UsageError, match=r"fedbench-runner\[tune\]"):
+    with pytest.raises(UsageError, match=r"needs optuna: pip install -e '\.\[tune\]'"):
         Optuna(SPACE, 3)
