@@ -25,8 +25,8 @@ def train(
     checkpointer: Checkpointer,
 ) -> tuple[list[Row], float]:
     """Train from what is saved, or from the start, until the run ends, or pauses. Its last state is saved.
-    Returns its rows, and its seconds, earlier processes included. Raises Interrupted after a signal. If
-    several processes compute the run, all call this."""
+    Returns its rows, and its seconds: earlier processes count, how long its observers took to begin does not.
+    Raises Interrupted after a signal. If several processes compute the run, all call this."""
     loop, problem, group = execution.loop, execution.problem, execution.placement.group
     config, updates, every = problem.config, problem.trace.updates, execution.every
     measurement = Measurement(execution)
@@ -53,8 +53,10 @@ def train(
         checkpointer.save(Saved(state, rows, clock(), execution.choice, execution.commit))
         loop.trainer.store.saved()
 
+    opening = time.monotonic()
     for observer in observers:
         observer.begin(execution, rows)
+    start += time.monotonic() - opening  # a logger may take a minute, which is none of the run's
     if saved is None:
         record()
     ended = any(group.all(_at_end(config, rows, loop.version, updates)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,19 @@ def test_a_run_that_goes_on_is_the_same_one_to_a_logger_and_one_computed_again_i
     recorded.calls.clear()
     assert replay(tmp_path) == []
     assert recorded.calls == []
+
+
+def test_how_long_a_logger_takes_to_open_is_no_time_of_the_run(
+    tmp_path: Path, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand seconds, in each of two processes."""
+    now, waited = time.monotonic, [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now() + sum(waited))
+    recorded.wrong = {"open": lambda: waited.append(1000.0)}
+    for more in (["checkpoint.until=1"], []):
+        run = api.run([*BASE, "logger=tensorboard", *more], tmp_path)
+        assert run.metrics.wall_seconds.max() <= run.summary["wall_seconds"] < 1000
+    assert sum(waited) == 2000
 
 
 def test_a_package_that_is_not_there_is_refused_before_anything_starts(
