@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fedbench.errors import RunError, UserError, first_line
+from fedbench.errors import RunError, UserError, chain, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +83,8 @@ def atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:
-        # torch reports a full disk as RuntimeError
-        raise RunError(f"cannot write {path}: {_reason(error)}") from error
+        cause = next((e for e in chain(error) if isinstance(e, OSError)), error)  # torch raises its own
+        raise RunError(f"cannot write {path}: {_reason(cause)}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
