@@ -145,7 +145,7 @@ class MLflowLogger(Logger):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # the default of 7 takes minutes
         from mlflow.tracking import MlflowClient
 
-        for talker in ("alembic", "mlflow"):
+        for talker in ("alembic", "mlflow", "urllib3"):
             logging.getLogger(talker).setLevel(logging.CRITICAL)  # failures are raised here
         with locked(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock", -1, ""):  # one makes the database
             self.client: Any = MlflowClient(tracking_uri=self.options.tracking_uri)

@@ -206,6 +206,14 @@ def test_mlflow_says_how_a_run_has_ended_and_of_how_many_rounds_it_is(tmp_path: 
     assert runs["6"].data.tags["fedbench.status"] == "diverged"
 
 
+def test_mlflows_server_that_is_down_is_one_line(tmp_path: Path, monkeypatch, caplog) -> None:
+    needs("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    api.run([*BASE, "logger=mlflow", "logger.mlflow.tracking_uri=http://127.0.0.1:9"], tmp_path)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line.startswith("logger=mlflow: MlflowException: ")
+
+
 def test_several_loggers_of_one_run_are_no_part_of_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -183,7 +183,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     try:
         with pytest.raises(RunError, match=r"^cannot write .*full/[a-z.]+: File too large$"):
             run(tmp_path / "full")
-        with pytest.raises(RunError, match="large: File too large$"):  # where torch has an error of its own
+        with pytest.raises(RunError, match=r"large: File too large$"):  # where torch has an error of its own
             write_torch(tmp_path / "large", torch.zeros(10**5))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
