@@ -50,7 +50,7 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     table = pd.DataFrame([row for claim in results.judged for row in _csv_rows(claim, results)])
     write_text(csv, table.to_csv(index=False, lineterminator="\n"))
     write_text(page, _ledger(results, csv.relative_to(top).as_posix(), top))
-    write_text(report, _page(results, top))
+    write_text(report, _page(results, top, smoke))
     for name, out in results.places.items():
         lines = [*section(FIGURES[name], out, results.evidence[name].made), *_claims_of(results, name, top)]
         write_text(out / "README.md", "\n".join(lines))
@@ -134,9 +134,9 @@ def anchor(claim: str) -> str:
 # ---- the first page ----------------------------------------------------------------------------------------
 
 
-def _page(results: Results, top: Path) -> str:
+def _page(results: Results, top: Path, smoke: bool) -> str:
     named = {claim.name: claim for claim in results.judged}
-    rows = [_front_row(row, named, results) for paper in PAPERS for row in paper.rows
+    rows = [_front_row(row, named, results, smoke) for paper in PAPERS for row in paper.rows
             if {name.partition("/")[0] for name in row.claims} <= set(named)]  # fmt: skip
     kinds = {kind: [said for claim, said in results.judged.items() if claim.kind == kind] for kind in KINDS}
     not_run = sum(not any(finding.numbers for _, finding in judged) for judged in kinds["peers"])
@@ -149,6 +149,7 @@ def _page(results: Results, top: Path) -> str:
     )
     return _filled(
         "first",
+        scale=" Nothing at scale smoke, which only tries the code" * smoke,
         beware="".join(f"{_wrapped(text)}\n\n" for text in _beware(results)),
         rows=markdown(pd.DataFrame(rows)),
         papers=f"{len(kinds['paper'])} claims of the papers",
@@ -195,7 +196,9 @@ def _beware(results: Results) -> Iterator[str]:
         yield f"{text}. FedProxVR's tables have the best evaluation, as its paper does."
 
 
-def _front_row(row: FrontPageRow, named: Mapping[str, Claim], results: Results) -> dict[str, str]:
+def _front_row(
+    row: FrontPageRow, named: Mapping[str, Claim], results: Results, smoke: bool
+) -> dict[str, str]:
     picked: Judged = []
     for name, _, reading in (one.partition("/") for one in row.claims):
         mine = [pair for pair in results.judged[named[name]] if not reading or pair[0].words == reading]
@@ -215,8 +218,18 @@ def _front_row(row: FrontPageRow, named: Mapping[str, Claim], results: Results) 
         "result": "<br>".join([row.result, *links]),
         "paper": row.published,
         "ours (n)": "<br>".join(ours),
-        "same setting?": row.setting,
+        "same setting?": _ran(picked, results) if smoke else row.setting,
     }
+
+
+def _ran(picked: Judged, results: Results) -> str:
+    """What the runs behind a row of scale smoke have in place of the paper's: `smoke: digits, 10 rounds`."""
+    said = {}
+    for figure in [tested.figure for tested, _ in picked if tested.figure in results.evidence]:
+        shared = results.evidence[figure].settings
+        rounds = f"{shared['rounds']} rounds" if "rounds" in shared else ""
+        said[", ".join(filter(None, [str(shared.get("dataset", "")), rounds]))] = None
+    return f"smoke: {'; '.join(filter(None, said)) or 'no runs'}"
 
 
 def _tuned_on_test(results: Results) -> Iterator[str]:

@@ -253,7 +253,11 @@ def test_smoke_results_are_no_part_of_the_report(tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in (tmp_path / "outputs").glob("*.md")}
     report, _, csv = write_report(tmp_path, smoke=True)
     assert report == tmp_path / "outputs/smoke/README.md"
-    assert f"({NAME}/updates.png)" in report.read_text()
+    text = report.read_text()
+    assert f"({NAME}/updates.png)" in text
+    assert text.startswith("# What was reproduced? Nothing at scale smoke")
+    asked = {row.rpartition(" | ")[2] for row in text.splitlines() if "](ledger.md#" in row and row[0] == "|"}
+    assert asked == {"smoke: digits, 1000 rounds |", "smoke: no runs |"}
     page = (out / "README.md").read_text()
     assert "with digits and mlp in place of the paper's data and model" in page
     assert "(../../ledger.md#adamasfl-accuracy)" in page
