@@ -151,14 +151,28 @@ def fetch(name: str, root: Path, files: Sequence[str], download: Callable[[Path]
     line = f"dataset={name}: not found: {root / name}.npz, nor {', '.join(absent)}"
     if os.environ.get(OFFLINE):
         raise DataError(f"{line}; and {OFFLINE} is set (--dry-run sets it): nothing is downloaded")
-    with refusing(f"{line}; and downloading failed"):
+    new = {parent for file in files for parent in (root / file).parents if not parent.exists()}
+    with refusing(f"{line}; and downloading failed"), _removed_if_empty(new):
         root.mkdir(parents=True, exist_ok=True)
         with locked(lock, -1, ""):
-            if not all((root / file).is_file() for file in files):  # else another process has fetched them
-                logger.info("%s is not below %s: downloading it", name, root)
-                with _quiet():
-                    download(root)
-            lock.unlink(missing_ok=True)
+            try:
+                if not all((root / file).is_file() for file in files):  # else another process has
+                    logger.info("%s is not below %s: downloading it", name, root)
+                    with _quiet():
+                        download(root)
+            finally:
+                lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _removed_if_empty(directories: Iterable[Path]) -> Iterator[None]:
+    """Remove those of the directories that are empty after the block."""
+    try:
+        yield
+    finally:
+        for place in sorted(directories, key=lambda place: len(place.parts), reverse=True):
+            with contextlib.suppress(OSError):
+                place.rmdir()
 
 
 @contextlib.contextmanager

@@ -115,6 +115,7 @@ def test_offline_is_one_line_with_the_files(
     assert "Name or service not known" in line
     assert "\n" not in line
     assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())  # what was made for the files is gone
 
 
 def test_a_download_is_silent_and_made_once(
