@@ -224,7 +224,7 @@ def _front_row(
 
 def _ran(picked: Judged, results: Results) -> str:
     """What the runs behind a row of scale smoke have in place of the paper's: `smoke: digits, 10 rounds`."""
-    said = {}
+    said: dict[str, None] = {}
     for figure in [tested.figure for tested, _ in picked if tested.figure in results.evidence]:
         shared = results.evidence[figure].settings
         rounds = f"{shared['rounds']} rounds" if "rounds" in shared else ""
