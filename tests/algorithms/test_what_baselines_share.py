@@ -14,7 +14,8 @@ from fedbench.method import Counts
 
 GRIDS = Path(__file__).parents[2] / "conf" / "grid"
 OURS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
-ROUNDS_ONLY = {"fafed", "fedadamw", "fedadt", "fedlada", "led", "local", "local_amsgrad", "mime", "mimelite"}
+ROUNDS_ONLY = {"fafed", "fedadamw", "fedadt", "fedbn", "fedlada", "led", "local", "local_amsgrad"}
+ROUNDS_ONLY |= {"mime", "mimelite"}
 EVERYONE = {"fafed", "led", "vrl_sgd"}
 
 
