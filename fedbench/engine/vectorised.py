@@ -62,7 +62,7 @@ class VmapExecutor(Executor):
         given, over = work.given, work.given.axes(work.joined)
         local: Vectors = self._map("init", (over,))(given)
         local = {name: value.contiguous() for name, value in local.items()}
-        step = self._hot("step", (0, 0, over, None, work.batches.axes()))
+        step = self._hot("step", (0, 0, over, None, work.batches.axes()), work.batches)
         steps = self._step_loop(work) if self.graphs is None else self.graphs.run
         local, statistics = steps(step, local, work, self.program.algorithm.first_step)
         uploads, keeps = self._map("final", (0, over))(local, given)
@@ -90,7 +90,7 @@ class VmapExecutor(Executor):
         """`gradients` of packs (calls, width), as `packs_of` makes them, on the device. `theta`: (d,), or
         (C, d) with a point for each client of as many as there are in a call."""
         total, own_points = theta.new_zeros(len(batches.steps), theta.shape[-1]), theta.dim() > 1
-        add = self._hot("accumulate", (0, 0 if own_points else None, 0, 0, batches.axes()))
+        add = self._hot("accumulate", (0, 0 if own_points else None, 0, 0, batches.axes()), batches)
         zero = theta.new_zeros(w.shape[1], theta.shape[-1])
         for own, step, weight in zip(c, k, w, strict=True):
             at = {name: value[own] for name, value in statistics.items()}
@@ -111,8 +111,8 @@ class VmapExecutor(Executor):
             self._mapped[key] = mapped if depends is None else self.tapes.of((depends, *key), mapped)
         return self._mapped[key]
 
-    def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """Like `_map`, for functions that are called at every step."""
+    def _hot(self, name: str, in_dims: tuple[Any, ...], batches: BatchIndices) -> Callable[..., Any]:
+        """Like `_map`, for functions that are called at every step, on batches as wide as `batches`."""
         return self._map(name, in_dims)
 
 
@@ -171,18 +171,20 @@ class CompileExecutor(VmapExecutor):
         at: tuple[int, int],
     ) -> Tensor:
         """Like `Executor.add_gradient`, compiled: all batches have full width, padded where the data end."""
-        if "add_gradient" not in self._compiled:
+        key = ("add_gradient", batches.index.shape[-1])
+        if key not in self._compiled:
             accumulate, depends = self.program.accumulate, self._depends["add_gradient"]
-            self._compiled["add_gradient"] = Compiled(accumulate, self.programs, depends)
-        added: Tensor = self._compiled["add_gradient"](total, theta, statistics, weight, batches.pick(*at))
+            self._compiled[key] = Compiled(accumulate, self.programs, depends)
+        added: Tensor = self._compiled[key](total, theta, statistics, weight, batches.pick(*at))
         return added
 
     def _width(self, clients: int) -> int:
         return self.chunk
 
-    def _hot(self, name: str, in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-        """A compiled function over clients, kept for later runs if all that it depends on is known."""
-        key = (name, str(in_dims))
+    def _hot(self, name: str, in_dims: tuple[Any, ...], batches: BatchIndices) -> Callable[..., Any]:
+        """A compiled function over clients, kept for later runs if all that it depends on is known. It is of
+        one width: a survey's batches are narrower than the blocks of a full gradient."""
+        key = (name, str(in_dims), batches.index.shape[-1])
         if key not in self._compiled:
             vectorised = of_one if self.chunk == 1 else torch.func.vmap
             function = vectorised(getattr(self.program, name), in_dims)

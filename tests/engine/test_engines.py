@@ -19,6 +19,8 @@ from torch import nn
 from fedbench import algorithms
 from fedbench.engine import unequal, vectorised
 from fedbench.engine.choose import make_executor
+from fedbench.engine.compiled import signature
+from fedbench.fields import REGISTERED
 from fedbench.models.layers import BatchNorm2d, Dropout
 
 SIZES = (3, 9, 14, 6, 10, 5)
@@ -156,6 +158,30 @@ def test_one_client_at_a_time_is_compiled_without_a_client_axis(
     close(final(name, "compile", kind, 1, **unequal), final(name, "loop", kind, **unequal))
     alone = name == "fedproxvr" and wide == 0  # a full gradient's batches, one after another
     assert seen == ({"of_one", "LocalProgram"} if alone else {"of_one"})
+
+
+@pytest.mark.parametrize("wide", [math.inf, 0])
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_compiled_function_is_called_with_arguments_of_one_form(
+    monkeypatch: pytest.MonkeyPatch, chunk: int, wide: float
+) -> None:
+    """A survey's batches are narrower than a full gradient's. The compiler is left out here."""
+
+    def of_one_form(function: Callable[..., object], *_: object) -> Callable[..., object]:
+        forms = set()
+
+        def call(*args: object) -> object:
+            forms.add(signature(args))
+            assert len(forms) == 1
+            return function(*args)
+
+        return call
+
+    both = type("Both", (algorithms.get("padamfed"),), {"full_gradient": True})
+    monkeypatch.setitem(REGISTERED, ("algorithm", "both"), both)
+    monkeypatch.setattr(vectorised, "Compiled", of_one_form)
+    monkeypatch.setattr(tests_support, "make_executor", partial(make_executor, wide=wide))
+    close(final("both", "compile", chunk=chunk), final("both", "loop"))
 
 
 @pytest.mark.parametrize(("wide", "expected_calls"), [(math.inf, 2), (257, 2), (256, 7)])
