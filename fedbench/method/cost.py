@@ -11,13 +11,12 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.errors import ConfigError
+from fedbench.method.hooks import Hooks
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
 
@@ -42,11 +41,11 @@ class Cost:
 
 
 class _ShapeClient(Client):
-    def __init__(self, d: int, down: Vectors, mine: Vectors) -> None:
+    def __init__(self, d: int, dtype: torch.dtype, down: Vectors, mine: Vectors) -> None:
         self.down, self.mine = Record(down), Record(mine)
-        scalar = torch.zeros(())
-        self.k = self.steps = self.samples = self.draw = self.travelled = scalar
-        self.full_grad = torch.zeros(d)
+        facts = [torch.zeros((), dtype=dtype) for _ in range(4)]
+        self.steps, self.samples, self.draw, self.travelled = facts
+        self.k, self.full_grad = torch.zeros((), dtype=torch.int64), torch.zeros(d, dtype=dtype)
         self.calls, self.descends = 0, False
 
     def grad(self, theta: Tensor) -> Tensor:
@@ -54,7 +53,7 @@ class _ShapeClient(Client):
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         self.calls += 1
-        return torch.zeros(()), torch.zeros_like(theta)
+        return theta.new_zeros(()), torch.zeros_like(theta)
 
     def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
         self.descends = True
@@ -66,15 +65,15 @@ def size(vectors: Vectors) -> int:
     return sum(value.numel() for value in vectors.values() if value.dim() > 0)
 
 
-def measure(algorithm: Algorithm, setting: Setting) -> Cost:
-    """Return the Cost of a bound algorithm for a model of setting.d numbers. Raises ConfigError if one of its
-    hooks returns something else than it should."""
+def measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype = torch.float32) -> Cost:
+    """Return the Cost of a bound algorithm for a model of setting.d numbers of type `dtype`. Raises
+    ConfigError if one of its hooks returns something else than it should, or changes what it is handed."""
     if setting.d < LARGE or sum(setting.sizes) != setting.d:
-        return _measure(algorithm, setting)
-    return _extrapolated(algorithm, setting) or _measure(algorithm, setting)
+        return _measure(algorithm, setting, dtype)
+    return _extrapolated(algorithm, setting, dtype) or _measure(algorithm, setting, dtype)
 
 
-def _extrapolated(algorithm: Algorithm, setting: Setting) -> Cost | None:
+def _extrapolated(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost | None:
     """The Cost from stand-ins whose tensors have a few numbers each, drawn anew for each stand-in.
 
     Every cost is a (numbers of normalisation layers) + b (other numbers) + c with integers a, b, c. None if
@@ -90,7 +89,7 @@ def _extrapolated(algorithm: Algorithm, setting: Setting) -> Cost | None:
         stand_in = copy.copy(algorithm)
         stand_in.bind(small)
         points.append([sizes[of_norm].sum(), sizes[~of_norm].sum(), 1])
-        costs.append(dataclasses.astuple(_measure(stand_in, small)))
+        costs.append(dataclasses.astuple(_measure(stand_in, small, dtype)))
     known, measured = np.array(points), np.array(costs, dtype=np.int64)
     slopes = np.rint(np.linalg.lstsq(known, measured, rcond=None)[0]).astype(np.int64)
     if (known @ slopes != measured).any():
@@ -100,29 +99,34 @@ def _extrapolated(algorithm: Algorithm, setting: Setting) -> Cost | None:
     return Cost(*(kind(value) for kind, value in zip(kinds, whole, strict=True)))
 
 
-def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
+def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost:
     """`measure`, with vectors of the model's own size."""
-    scalar = torch.zeros(())
-    h = Record(dict.fromkeys(algorithm.numbers(), scalar))
-    theta = torch.zeros(setting.d)
+    hooks, counts, once = Hooks(algorithm), setting.counts, algorithm.survey == "once"
+    theta = torch.zeros(setting.d, dtype=dtype)
+    h = Record({name: theta.new_zeros(()) for name in algorithm.numbers()})
 
-    def call(hook: str, *given: Any) -> Any:
-        return _vectors(algorithm, hook, getattr(algorithm, hook)(*given))
-
-    survey = call("survey_upload", theta) if algorithm.survey else {}
-    once = algorithm.survey == "once"
+    survey = hooks.vectors("survey_upload", theta) if algorithm.survey else {}
+    hooks.averages("survey_upload", survey)
     at_start, each_round = Record(survey if once else {}), Record({} if once else survey)
-    server = call("server_init", theta, at_start, h)
-    mine = call("client_init", theta, at_start, h)
-    down = call("broadcast", Record(server), each_round, setting.counts, h)
-    client = _ShapeClient(setting.d, down, mine)
-    local = call("local_init", client, h)
-    local = {**local, **call("local_step", Record(local), client, h)}
-    upload, keep = _pair(algorithm, algorithm.local_final(Record(local), client, h))
-    if not algorithm.caches:  # else `mean` needs the cached uploads too
-        sent = {f"sent_{name}": value for name, value in down.items()} if algorithm.recalls else {}
-        mean = Record({**({} if once else survey), **upload, **sent})
-        call("server_step", Record(server), mean, setting.counts, h)
+    server = hooks.vectors("server_init", theta, at_start, h)
+    hooks.holds("server_init", server, "theta")
+    mine = hooks.vectors("client_init", theta, at_start, h)
+    down = hooks.vectors("broadcast", Record(server), each_round, counts, h)
+
+    client = _ShapeClient(setting.d, dtype, down, mine)
+    local = hooks.vectors("local_init", client, h)
+    changed = hooks.vectors("local_step", Record(local), client, h)
+    hooks.changes("local_step", changed, local)
+    upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
+    hooks.averages("local_final", upload)
+    hooks.replaces("local_final", keep, mine, "client_init")
+
+    cached = {f"cached_{name}": value.clone() for name, value in upload.items()} if algorithm.caches else {}
+    sent = {f"sent_{name}": value.clone() for name, value in down.items()} if algorithm.recalls else {}
+    mean = Record({**({} if once else survey), **upload, **cached, **sent})
+    hooks.vectors("server_step", Record(server), mean, counts, h)
+    if algorithm.is_personal:
+        hooks.call("personal", theta, Record({**mine, **keep}))
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
@@ -136,29 +140,3 @@ def _measure(algorithm: Algorithm, setting: Setting) -> Cost:
         descends=client.descends,
         has_y="y" in local,
     )
-
-
-def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return "nothing" if value is None else f"a{'n' * (name[0] in 'aeiou')} {name}"
-
-
-def _vectors(algorithm: Algorithm, hook: str, returned: Any) -> Vectors:
-    """What a hook has returned. Raises ConfigError if that is no dict of tensors."""
-    what = _kind(returned)
-    if isinstance(returned, dict):
-        wrong = [name for name, value in returned.items() if not isinstance(value, Tensor)]
-        if not wrong:
-            return returned
-        what = f"{_kind(returned[wrong[0]])} as {wrong[0]!r}"
-    allowed = f"its {hook} must return a dict of tensors, and returns {what}"
-    raise ConfigError("algorithm", algorithm.name, allowed)
-
-
-def _pair(algorithm: Algorithm, returned: Any) -> tuple[Vectors, Vectors]:
-    """The upload and what a client keeps, as local_final returns them."""
-    if not isinstance(returned, tuple) or len(returned) != 2:
-        allowed = "its local_final must return two dicts (upload, what the client keeps), and returns "
-        raise ConfigError("algorithm", algorithm.name, allowed + _kind(returned))
-    upload, keep = (_vectors(algorithm, "local_final", part) for part in returned)
-    return upload, keep

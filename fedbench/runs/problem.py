@@ -151,7 +151,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     notes: list[str] = []
     hyper = method.resolve(setting.counts, notes.append)  # what is measured is not known yet
     checks.check_rates(config, method, setting, hyper, rates)
-    cost = measure(method, setting)
+    cost = measure(method, setting, getattr(torch, config.dtype))
     checks.check_evaluation(config, method, model, cost)
     if kept := KEPT_TO_EVALUATE.get(config.eval.model):
         cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})

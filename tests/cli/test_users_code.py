@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from run_files import Call, own_method, summary
+from run_files import Call, model, own_method, summary
 
 import fedbench as api
 from fedbench.config import imports
@@ -161,12 +161,38 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
          "its local_final must return two dicts (upload, what the client keeps), and returns a dict"),
         ("def local_final(self, local, client, h): return {'delta': local.y - client.down.theta}, None",
          "its local_final must return a dict of tensors, and returns nothing"),
+        ("def server_init(self, theta, survey, h): return {'thta': theta}",
+         "its server_init must return 'theta', and returns thta"),
+        ("def local_step(self, local, client, h): return {'y': local.y, 'last': client.grad(local.y)}",
+         "its local_step returns 'last', which local_init does not"),
+        ("def local_step(self, local, client, h): return {'y': local.y.double()}",
+         "its local_step returns 'y' as float64 of shape (650,), and local_init as float32 of shape (650,)"),
+        ("def client_init(self, theta, survey, h): return {'c': theta > 0}\n"
+         "    def local_final(self, local, client, h): return {'delta': local.y}, {'c': local.y}",
+         "its local_final returns 'c' as float32 of shape (650,), and client_init as bool of shape (650,)"),
+        ("def local_final(self, local, client, h): return {'delta': local.y.sign().to(torch.int8)}, {}",
+         "its local_final sends 'delta' as int8, of which there is no mean; convert it to the type of theta"),
+        ("survey = 'cohort'\n    def survey_upload(self, grad): return {'up': grad > 0}",
+         "its survey_upload sends 'up' as bool, of which there is no mean; convert it to the type of theta"),
+        # in place: what a hook is handed may be the server's own, or another client's
+        ("def local_step(self, local, client, h): return {'y': local.y.sub_(h.lr * client.grad(local.y))}",
+         "its local_step changes local.y in place; return a new tensor"),
+        ("def local_final(self, local, client, h):\n"
+         "        client.down.theta[3:] *= 2\n        return {'delta': local.y}, {}",
+         "its local_final changes client.down.theta in place; return a new tensor"),
+        ("def server_step(self, server, mean, n, h): return {'theta': server.theta.add_(mean.delta)}",
+         "its server_step changes server.theta in place; return a new tensor"),
+        ("caches = True\n    def server_step(self, server, mean, n, h):\n"
+         "        return {'theta': server.theta + mean.cached_delta.mul_(0.5)}",
+         "its server_step changes mean.cached_delta in place; return a new tensor"),
+        ("def personal(self, theta, mine): return theta.zero_()",
+         "its personal changes theta in place; return a new tensor"),
     ],
 )  # fmt: skip
-def test_a_hook_that_returns_the_wrong_thing_is_named(fedbench: Call, wrong: str, said: str) -> None:
+def test_a_hook_that_does_the_wrong_thing_is_named(fedbench: Call, wrong: str, said: str) -> None:
     Path("mine.py").write_text(f"{BEGIN}@register('mine')\nclass Mine(FedAvg):\n    {wrong}\n")
     imports.executed.clear()
-    code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=mine")
+    code, _, err = fedbench(*SMALL, "model=logistic", "imports=[mine.py]", "algorithm=mine")
     assert (code, err) == (2, f"fedbench: algorithm=mine: {said}\n")
 
 
@@ -216,6 +242,16 @@ def test_where_every_position_has_a_label_it_has_outputs() -> None:
         check_outputs("mine", torch.nn.Embedding(3, 3), data)
 
 
+def test_a_hook_may_change_in_place_what_it_made(fedbench: Call) -> None:
+    """A gradient, a clone and the result of an operation; scalars of a local state may change their type."""
+    Path("mine.py").write_text(f"{BEGIN}{TEMPORARIES}")
+    for engine in ENGINES:
+        words = ["imports=[mine.py]", "algorithm=mine", f"engine={engine}", f"hydra.run.dir={engine}"]
+        fedbench.done(*SMALL, *words, "dtype=float64")
+    found = [torch.cat([part.flatten() for part in model(Path(engine)).values()]) for engine in ENGINES]
+    torch.testing.assert_close(*found)
+
+
 MODEL = """
 from dataclasses import dataclass
 from fedbench.models.registry import Model, register_model
@@ -224,6 +260,22 @@ from fedbench.models.registry import Model, register_model
 class Mine(Model):
     {body}
     def build(self, shape, classes): ...
+"""
+ENGINES = ("loop", "vmap")
+TEMPORARIES = """
+@register("mine")
+class Mine(FedAvg):
+    def local_init(self, client, h):
+        return {"y": client.down.theta, "sum": torch.zeros(())}
+    def local_step(self, local, client, h):
+        g, y = client.grad(local.y), local.y.clone()
+        return {"y": y.sub_(g.mul_(h.lr)), "sum": local.sum + g.norm()}
+    def local_final(self, local, client, h):
+        d = local.y - client.down.theta
+        d[:3] = 0.0
+        return {"delta": d.mul_(1 + 0.01 * local.sum)}, {}
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta.clone().add_(mean.delta)}
 """
 BEGIN = "import torch\nfrom fedbench.method import *\nfrom fedbench.algorithms.fedavg import FedAvg\n"
 
