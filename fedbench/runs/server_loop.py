@@ -37,9 +37,10 @@ class ServerLoop:
         self.server: Vectors = {"theta": theta}
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
-        # the method's attributes, at the server and at its clients
+        # the method's attributes, at the server and at its clients, and what they held
         self.held: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         self._use(problem.hyper)
+        self._check_held()
 
     @property
     def theta(self) -> Tensor:
@@ -83,7 +84,9 @@ class ServerLoop:
             return
         changing = {name: self.hyper[name] * factor(t) for name, factor in self.rates.items()}
         h = {**self.h, **{name: torch.full_like(self.h[name], value) for name, value in changing.items()}}
+        drawn = torch.get_rng_state()
         survey = self._train(t, h)
+        self._check_drawn(drawn, "its local work", "use client.draw")
         mine = self.pending.pop(t, Sums())
         uploads, statistics = self.group.sum(mine.uploads), self.group.sum(mine.statistics)
         if algorithm.caches:  # zeros if the server has kept nothing yet
@@ -95,29 +98,38 @@ class ServerLoop:
         made = int(self.made[t])
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         received = Record({**survey, **uploads})
-        drawn = torch.get_rng_state()
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
-        if not torch.equal(drawn, torch.get_rng_state()):
-            raise RunError(
-                f"algorithm={algorithm.name}: server_step draws from torch's global generator, so the run "
-                "could not be repeated; draw from a torch.Generator that is seeded from what the server keeps"
-            )
-        shape, expected = new.get("theta", self.theta).shape, self.theta.shape
-        if shape != expected:
-            returned = f"server_step returned theta of shape {tuple(shape)}, {tuple(expected)} is expected"
-            raise RunError(f"algorithm={algorithm.name}: {returned}")
+        instead = "draw from a torch.Generator that is seeded from what the server keeps"
+        self._check_drawn(drawn, "server_step", instead)
+        theta = new.get("theta", self.theta)
+        for what, found, expected in (
+            ("shape", tuple(theta.shape), tuple(self.theta.shape)),
+            ("type", theta.dtype, self.theta.dtype),
+        ):
+            if found != expected:
+                returned = f"server_step returned theta of {what} {found}, {expected} is expected"
+                raise RunError(f"algorithm={algorithm.name}: {returned}")
         self.server = {**self.server, **new}
         if statistics and not algorithm.keeps_buffers:
             self.statistics = algorithm.server_statistics(self.statistics, statistics, counts, Record(h))
         self._check_held()
         self.version = t + 1
 
+    def _check_drawn(self, before: Tensor, who: str, instead: str) -> None:
+        """Refuse draws from torch's global generator, whose state was `before`: no checkpoint has it."""
+        if not torch.equal(before, torch.get_rng_state()):
+            raise RunError(
+                f"algorithm={self.algorithm.name}: {who} draws from torch's global generator, so the run "
+                f"could not be repeated; {instead}"
+            )
+
     def _check_held(self) -> None:
-        """Refuse a method that changes itself: no checkpoint has what it keeps there, and steps that are
-        compiled or recorded go on with its first value."""
+        """Refuse a method that changes itself, in place or not: no checkpoint has what it keeps there, and
+        steps that are compiled or recorded go on with its first value."""
         for held, method in zip(self.held, (self.algorithm, self.trainer.program.algorithm), strict=True):
             for name, value in vars(method).items():
-                if held.setdefault(name, value) is not value:
+                first, content = held.setdefault(name, (value, _content(value)))
+                if first is not value or _content(value) != content:
                     raise RunError(
                         f"algorithm={method.name}: changes self.{name} during the run; what changes belongs "
                         "to what server_init, client_init or local_init return"
@@ -212,6 +224,19 @@ class ServerLoop:
                 for total, more in zip((sums.uploads, sums.statistics), both, strict=True):
                     for name, value in _to(more, device).items():
                         total[name] = total[name] + value if name in total else value
+
+
+def _content(value: Any) -> Any:
+    """What a change in place changes: a tensor's version, what a container holds."""
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return [(name, _content(part)) for name, part in value.items()]
+    if isinstance(value, list | tuple | set):
+        return [_content(part) for part in value]
+    return id(value)
 
 
 def _to(vectors: Vectors, device: torch.device | str) -> Vectors:

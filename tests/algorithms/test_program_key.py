@@ -13,7 +13,7 @@ from problem import Problem, engine_path
 from fedbench import algorithms
 from fedbench.errors import RunError
 from fedbench.fields import REGISTERED
-from fedbench.method import Algorithm, Client, Record, Vectors, choice, nonnegative, positive
+from fedbench.method import Algorithm, Client, Record, Setting, Vectors, choice, nonnegative, positive
 
 
 @dataclasses.dataclass
@@ -91,8 +91,27 @@ class Remembers(Obedient):
         return {"theta": self.before + mean.delta}
 
 
+class Collects(Obedient):
+    """Its server keeps a vector, and what it has seen, in what it has had from the start."""
+
+    def bind(self, setting: Setting) -> None:
+        self.kept: dict[str, Any] = {"sum": torch.zeros(setting.d, dtype=torch.float64)}
+
+    def server_step(self, server: Any, mean: Any, n: Any, h: Any) -> Vectors:
+        self.kept["sum"].add_(mean.delta)
+        return {"theta": server.theta + self.kept["sum"]}
+
+
+class Lists(Collects):
+    def server_step(self, server: Any, mean: Any, n: Any, h: Any) -> Vectors:
+        self.kept[str(n.t)] = 1
+        return {"theta": server.theta + mean.delta / len(self.kept)}
+
+
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
-@pytest.mark.parametrize(("cls", "name"), [(Counts, "calls"), (Remembers, "before")])
+@pytest.mark.parametrize(
+    ("cls", "name"), [(Counts, "calls"), (Remembers, "before"), (Collects, "kept"), (Lists, "kept")]
+)
 def test_a_method_that_changes_itself_is_refused(
     cls: type[Obedient], name: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

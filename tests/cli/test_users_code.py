@@ -134,6 +134,12 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         "algorithm=signed: server_step draws from torch's global generator, so the run could not be repeated"
     )
     assert (code, err.startswith(f"fedbench: {line}; draw from")) == (1, True)
+    double = own_method("signed").replace("mean.delta", "mean.delta.double()")
+    Path("mine.py").write_text(double)
+    imports.executed.clear()
+    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
+    line = "algorithm=signed: server_step returned theta of type torch.float64, torch.float32 is expected"
+    assert (code, err) == (1, f"fedbench: {line}\n")
     Path("mine.py").write_text("x = 1\nx / 0\n")
     imports.executed.clear()
     code, _, err = fedbench(*SMALL, "imports=[mine.py]")
@@ -146,6 +152,19 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         Path("mine.py").write_text(text)
         line = f"fedbench: imports=mine.py: failed while it was executed: {says}\n"
         assert fedbench(*SMALL, "imports=[mine.py]")[::2] == (2, line)
+
+
+def test_local_work_that_draws_from_the_global_generator_is_refused(fedbench: Call) -> None:
+    """Without a map over clients torch would let it, and a resumed run would draw other numbers."""
+    write()
+    file = Path("mine.py").resolve()
+    file.write_text(file.read_text().replace("local.y -", "local.y.clone().normal_() -"))
+    where = {"loop": "algorithm=signed: its local work", "vmap": f"{file}, line 9:"}
+    for engine in ENGINES:
+        imports.executed.clear()
+        code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=signed", f"engine={engine}")
+        line = f"{where[engine]} draws from torch's global generator, so the run could not be repeated"
+        assert (code, err) == (1, f"fedbench: {line}; use client.draw\n")
 
 
 @pytest.mark.parametrize(
