@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TypeVar
 
 from fedbench.fields import REGISTERED, check_declared, is_own, registered
@@ -20,7 +23,8 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
     `variants`: classes whose hooks wrap the method's own, as the config's choices say (ablations). The
     registered class inherits from them and from the method, whose own file stays free of them.
     Raises ValueError if the name is that of one of fedbench's own or of another class of the same file, and
-    TypeError for a class that lacks `server_step` or has a field that is no hyper-parameter.
+    TypeError for a class that lacks `server_step`, has a field that is no hyper-parameter, or a hook that is
+    misspelt or takes something else.
     """
 
     def enter(cls: A) -> A:
@@ -42,9 +46,35 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
             raise TypeError(
                 f"{cls.__name__} lacks server_step(self, server, mean, n, h), the next server state"
             )
+        if not is_own(cls):
+            _check_hooks(cls)
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
         whole = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
         REGISTERED["algorithm", name] = whole
         return cls
 
     return enter
+
+
+def _check_hooks(cls: type[Algorithm]) -> None:
+    """Raise TypeError for a function of a user's class whose name is almost a hook's, which nothing would
+    call, and for a hook that does not take what it is called with."""
+    hooks = _functions(Algorithm)
+    of_user = [_functions(base) for base in cls.__mro__ if not is_own(base)]
+    for name, function in (item for functions in of_user for item in functions.items()):
+        near = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
+        if not hasattr(Algorithm, name) and near:
+            how = f"did you mean {near[0]}? A helper needs another name, or begins with _"
+            raise TypeError(f"{cls.__name__}.{name} is no hook: {how}")
+        if name in hooks:
+            expected = inspect.signature(hooks[name]).parameters
+            try:
+                inspect.signature(function).bind(*expected)
+            except TypeError as error:
+                raise TypeError(f"{cls.__name__}.{name} must take ({', '.join(expected)})") from error
+
+
+def _functions(cls: type) -> dict[str, FunctionType]:
+    """The functions that a class defines, by their public names."""
+    found = {name: value for name, value in vars(cls).items() if isinstance(value, FunctionType)}
+    return {name: value for name, value in found.items() if not name.startswith("_")}

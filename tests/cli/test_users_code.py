@@ -306,6 +306,14 @@ REFUSED = {
                    "TypeError: Mine.lr is no option: declare it, such as `lr: float = positive(0.05)`, or"),
     "hidden": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n    lr = 0.05\n",
                "TypeError: Signed.lr does not set the default of the option: declare it again"),
+    "misspelt": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n    def local_finl(self): ...\n",
+                 "TypeError: Signed.local_finl is no hook: did you mean local_final? A helper needs another"),
+    "inherited": (f"{BEGIN}class Base(FedAvg):\n    def client_int(self): ...\n"
+                  "@register('signed')\nclass Signed(Base): ...\n",
+                  "TypeError: Signed.client_int is no hook: did you mean client_init?"),
+    "takes too little": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n"
+                         "    def local_step(self, local, client): ...\n",
+                         "TypeError: Signed.local_step must take (self, local, client, h)"),
     "method's name": (own_method("scaffold"),
                       "ValueError: scaffold is a method of fedbench's own: yours needs another name"),
     "a name twice": (own_method("signed") + own_method("signed").replace("class Mine", "class Other"),
