@@ -63,8 +63,6 @@ def line_of(error: BaseException) -> str:
         return f"internal error: {message}"
     if "data-dependent control flow" in message:
         message = "a branch depends on the value of a tensor: use torch.where, or engine=loop"
-    if "randomness error mode" in message:
-        message = "draws from torch's global generator, so the run could not be repeated; use client.draw"
     return f"{where}: {message}"
 
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
@@ -24,14 +25,18 @@ class Hooks:
         self.algorithm = algorithm
 
     def call(self, hook: str, *given: Any) -> Any:
-        """What a hook returns, if it leaves what it was handed as it was."""
+        """What a hook returns, if it leaves what it was handed as it was. A client's must draw nothing from
+        torch's global generator, whose state no checkpoint has; a run looks after its server's itself."""
         names = list(inspect.signature(getattr(Algorithm, hook)).parameters)[1:]
         handed = [found for name, value in zip(names, given, strict=True) for found in _tensors(name, value)]
-        before = [tensor._version for _, tensor in handed]
+        before, drawn = [tensor._version for _, tensor in handed], torch.get_rng_state()
         returned = getattr(self.algorithm, hook)(*given)
         for (name, tensor), version in zip(handed, before, strict=True):
             if tensor._version != version:
                 self._refuse(hook, f"changes {name} in place; return a new tensor")
+        if hook.startswith("local") and not torch.equal(drawn, torch.get_rng_state()):
+            why = "draws from torch's global generator, so the run could not be repeated"
+            self._refuse(hook, f"{why}; use client.draw")
         return returned
 
     def vectors(self, hook: str, *given: Any) -> Vectors:

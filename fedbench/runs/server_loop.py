@@ -84,9 +84,7 @@ class ServerLoop:
             return
         changing = {name: self.hyper[name] * factor(t) for name, factor in self.rates.items()}
         h = {**self.h, **{name: torch.full_like(self.h[name], value) for name, value in changing.items()}}
-        drawn = torch.get_rng_state()
         survey = self._train(t, h)
-        self._check_drawn(drawn, "its local work", "use client.draw")
         mine = self.pending.pop(t, Sums())
         uploads, statistics = self.group.sum(mine.uploads), self.group.sum(mine.statistics)
         if algorithm.caches:  # zeros if the server has kept nothing yet
@@ -98,9 +96,13 @@ class ServerLoop:
         made = int(self.made[t])
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         received = Record({**survey, **uploads})
+        drawn = torch.get_rng_state()
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
-        instead = "draw from a torch.Generator that is seeded from what the server keeps"
-        self._check_drawn(drawn, "server_step", instead)
+        if not torch.equal(drawn, torch.get_rng_state()):
+            raise RunError(
+                f"algorithm={algorithm.name}: server_step draws from torch's global generator, so the run "
+                "could not be repeated; draw from a torch.Generator that is seeded from what the server keeps"
+            )
         theta = new.get("theta", self.theta)
         for what, found, expected in (
             ("shape", tuple(theta.shape), tuple(self.theta.shape)),
@@ -114,14 +116,6 @@ class ServerLoop:
             self.statistics = algorithm.server_statistics(self.statistics, statistics, counts, Record(h))
         self._check_held()
         self.version = t + 1
-
-    def _check_drawn(self, before: Tensor, who: str, instead: str) -> None:
-        """Refuse draws from torch's global generator, whose state was `before`: no checkpoint has it."""
-        if not torch.equal(before, torch.get_rng_state()):
-            raise RunError(
-                f"algorithm={self.algorithm.name}: {who} draws from torch's global generator, so the run "
-                f"could not be repeated; {instead}"
-            )
 
     def _check_held(self) -> None:
         """Refuse a method that changes itself, in place or not: no checkpoint has what it keeps there, and

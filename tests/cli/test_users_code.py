@@ -154,19 +154,6 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         assert fedbench(*SMALL, "imports=[mine.py]")[::2] == (2, line)
 
 
-def test_local_work_that_draws_from_the_global_generator_is_refused(fedbench: Call) -> None:
-    """Without a map over clients torch would let it, and a resumed run would draw other numbers."""
-    write()
-    file = Path("mine.py").resolve()
-    file.write_text(file.read_text().replace("local.y -", "local.y.clone().normal_() -"))
-    where = {"loop": "algorithm=signed: its local work", "vmap": f"{file}, line 9:"}
-    for engine in ENGINES:
-        imports.executed.clear()
-        code, _, err = fedbench(*SMALL, "imports=[mine.py]", "algorithm=signed", f"engine={engine}")
-        line = f"{where[engine]} draws from torch's global generator, so the run could not be repeated"
-        assert (code, err) == (1, f"fedbench: {line}; use client.draw\n")
-
-
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -193,6 +180,9 @@ def test_local_work_that_draws_from_the_global_generator_is_refused(fedbench: Ca
          "its local_final sends 'delta' as int8, of which there is no mean; convert it to the type of theta"),
         ("survey = 'cohort'\n    def survey_upload(self, grad): return {'up': grad > 0}",
          "its survey_upload sends 'up' as bool, of which there is no mean; convert it to the type of theta"),
+        ("def local_init(self, client, h): return {'y': client.down.theta + torch.rand(())}",
+         "its local_init draws from torch's global generator, so the run could not be repeated; "
+         "use client.draw"),
         # in place: what a hook is handed may be the server's own, or another client's
         ("def local_step(self, local, client, h): return {'y': local.y.sub_(h.lr * client.grad(local.y))}",
          "its local_step changes local.y in place; return a new tensor"),
