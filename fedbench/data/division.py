@@ -18,7 +18,7 @@ UNUSED = -1
 
 
 @dataclass(frozen=True)
-class Problem:
+class ToPartition:
     """The samples to partition, and the random generator to use."""
 
     labels: np.ndarray
@@ -38,7 +38,7 @@ class PartitionOptions(ABC):
     seed: int | None = seed_of(null="the run's seed", help="seed of the random draws, if there are any")
 
     @abstractmethod
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client (n,) int64 of every training sample, or UNUSED. Raises ConfigError if the options do not fit
         the data."""
 
@@ -52,7 +52,7 @@ def min_size_option() -> Any:
     return integer(1, low=1, help="minimum number of samples of every client")
 
 
-def checked_min_size(options: Any, p: Problem) -> int:
+def checked_min_size(options: Any, p: ToPartition) -> int:
     """The option `min_size` if every client can have that many samples. Raises ConfigError."""
     if options.min_size * p.clients > len(p.labels):
         largest = len(p.labels) // p.clients

@@ -17,7 +17,7 @@ from fedbench.data.division import (
     TRIES,
     UNUSED,
     PartitionOptions,
-    Problem,
+    ToPartition,
     checked_min_size,
     log_gammas,
     min_size_option,
@@ -46,7 +46,7 @@ class Dirichlet(PartitionOptions):
         False, help="draw all again until every client has min_size samples; false: move samples"
     )
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): for each class, shuffle its samples and cut them by p_c ~ Dir(alpha).
 
         The cuts are the cumulative proportions times n_c, rounded, so each count is within 1 of n_c p_c. Then
@@ -104,7 +104,7 @@ class DirichletClients(PartitionOptions):
         None, null="0.3", help="of sizes=lognormal: standard deviation of the logarithm of a size"
     )
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): each draws its own label shares p_i ~ Dir(alpha) over the classes.
 
         Acar et al., FedDyn, ICLR 2021, as in its code. In each turn a client below its size draws a label
@@ -159,7 +159,7 @@ class Shards(PartitionOptions):
     by_class = True
     labels: int = integer(2, low=1, help="labels per client")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): each client holds exactly `labels` labels, each sample is used once.
 
         After McMahan, Moore, Ramage, Hampson, Agueera y Arcas, AISTATS 2017 (shards of the sorted data, 2 per
@@ -237,7 +237,7 @@ class Classes(PartitionOptions):
     by_class = True
     per_client: int = integer(2, low=1, help="labels per client")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): client i holds label i mod C and per_client - 1 others, drawn
         uniformly. A label's shuffled samples are cut into equal parts, one for each of its holders.
 
@@ -268,7 +268,7 @@ class Similarity(PartitionOptions):
     by_class = True
     share: float = number(0.1, low=0, high=1, help="of random samples; 0: all sorted, 1: iid")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): the share of random samples is dealt at random. The rest is sorted by
         label, one run for each client. Karimireddy et al., SCAFFOLD, ICML 2020. Sizes differ by at most 1."""
         labels, clients, random = p.labels, p.clients, round(exact(self.share) * len(p.labels))
@@ -294,7 +294,7 @@ class LognormalLabels(PartitionOptions):
     by_class = True
     labels: int = integer(2, low=1, help="labels per client: (client + j) mod classes")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client (n,) of every sample, UNUSED if none gets it: FedProxVR's users (Dinh et al., ICPP 2020).
 
         As in the authors' scripts, which extend FedProx's. Client u holds the labels (u + j) mod `classes`,

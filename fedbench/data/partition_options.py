@@ -11,7 +11,7 @@ from fedbench.data.division import (
     TRIES,
     UNUSED,
     PartitionOptions,
-    Problem,
+    ToPartition,
     checked_min_size,
     min_size_option,
     never,
@@ -37,7 +37,7 @@ class Iid(PartitionOptions):
 
     name = "iid"
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """A random permutation, dealt out in turn: sizes differ by at most 1."""
         client = np.empty(len(p.labels), dtype=np.int64)
         client[p.rng.permutation(len(p.labels))] = np.arange(len(p.labels)) % p.clients
@@ -52,7 +52,7 @@ class Quantity(PartitionOptions):
     alpha: float = positive(0.5, help="smaller: more unequal")
     min_size: int = integer(10, low=1, help="minimum number of samples that a client's share amounts to")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """Client of every sample (n,): the shuffled samples cut by q ~ Dir(alpha), drawn again until n min(q)
         is at least `min_size` and no client is empty (NIID-Bench). Raises ConfigError if TRIES draws fail."""
         min_size, rng, n, clients = checked_min_size(self, p), p.rng, len(p.labels), p.clients
@@ -74,7 +74,7 @@ class PowerLaw(PartitionOptions):
     exponent: float = nonnegative(1.0, help="0: equal sizes")
     min_size: int = min_size_option()
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         """iid samples; client k's size proportional to (k + 1) ** -exponent, at least min_size."""
         min_size = checked_min_size(self, p)
         sizes = split_by_weight(len(p.labels), np.arange(1.0, p.clients + 1) ** -self.exponent)
@@ -90,7 +90,7 @@ class Natural(PartitionOptions):
 
     name = "natural"
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         if p.natural is None:
             others = ", ".join(name for name in PARTITIONS if name != "natural")
             raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
@@ -113,7 +113,7 @@ class File(PartitionOptions):
     name = "file"
     path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")
 
-    def draw(self, p: Problem) -> np.ndarray:
+    def draw(self, p: ToPartition) -> np.ndarray:
         arrays, n = self._arrays(), len(p.labels)
         name = "client"
         if "pool" in arrays:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedbench.counting import exact, running_index, share_of
 from fedbench.data.dataset import Dataset, joined
-from fedbench.data.division import UNUSED, PartitionOptions, Problem
+from fedbench.data.division import UNUSED, PartitionOptions, ToPartition
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator, make_key
@@ -39,7 +39,7 @@ def partition(
         allowed = f"divides by class, and this data set has no classes; use {others}"
         raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
-    return options.draw(Problem(labels, classes, clients, rng, natural, pool))
+    return options.draw(ToPartition(labels, classes, clients, rng, natural, pool))
 
 
 def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedbench.engine.batches import BatchIndices, to_device
 from fedbench.engine.executors import Executor, Facts, Given, Result, Work, pad
 from fedbench.engine.graph import GraphedSteps
-from fedbench.engine.turns import Seat, Task
+from fedbench.engine.turns import Request, Seat
 from fedbench.engine.vectorised import VmapExecutor, packs_of
 from fedbench.method import Vectors
 
@@ -60,7 +60,7 @@ class JoinedExecutor(Executor):
         return total
 
 
-class _OfClients(Task):
+class _OfClients(Request):
     """Work of one run on a chunk of clients."""
 
     own: VmapExecutor
@@ -100,12 +100,12 @@ class Chunk(_OfClients):
     def alone(self) -> Result:
         return self.own.run(self.work)
 
-    def join(self, tasks: Sequence[Chunk], executor: VmapExecutor) -> Sequence[Result]:
-        padded = [task.work.padded(self.width - len(task.work.batches.steps)) for task in tasks]
+    def join(self, requests: Sequence[Chunk], executor: VmapExecutor) -> Sequence[Result]:
+        padded = [request.work.padded(self.width - len(request.work.batches.steps)) for request in requests]
         uploads, keeps, statistics = executor.run(joined(padded, self.width))
         results = []
-        for seat, task in enumerate(tasks):
-            rows = slice(seat * self.width, seat * self.width + len(task.work.batches.steps))
+        for seat, request in enumerate(requests):
+            rows = slice(seat * self.width, seat * self.width + len(request.work.batches.steps))
             parts = ({name: x[rows] for name, x in each.items()} for each in (uploads, keeps, statistics))
             results.append(cast(Result, tuple(parts)))
         return results
@@ -130,19 +130,19 @@ class Gradients(_OfClients):
     def alone(self) -> Tensor:
         return self.own.gradients(self.theta, self.statistics, self.batches, self.weights)
 
-    def join(self, tasks: Sequence[Gradients], executor: VmapExecutor) -> Sequence[Tensor]:
+    def join(self, requests: Sequence[Gradients], executor: VmapExecutor) -> Sequence[Tensor]:
         width = self.width
-        more = [width - task.weights.shape[1] for task in tasks]
-        batches = join_batches([task.batches.padded(n) for task, n in zip(tasks, more, strict=True)])
-        rows = [pad(task.statistics, n) for task, n in zip(tasks, more, strict=True)]
+        more = [width - request.weights.shape[1] for request in requests]
+        batches = join_batches([request.batches.padded(n) for request, n in zip(requests, more, strict=True)])
+        rows = [pad(request.statistics, n) for request, n in zip(requests, more, strict=True)]
         statistics = _rows_of(rows)
-        theta = repeated([task.theta for task in tasks], width)
-        packs = [packs_of(task.weights, width) for task in tasks]
+        theta = repeated([request.theta for request in requests], width)
+        packs = [packs_of(request.weights, width) for request in requests]
         longest = max(len(weights) for *_, weights in packs)
         every = [_lengthened(pack, longest, seat * width) for seat, pack in enumerate(packs)]
         at = to_device(tuple(torch.cat(parts, 1) for parts in zip(*every, strict=True)), theta.device)
         total = executor.packed(theta, statistics, batches, *at)
-        return [total[i * width : i * width + task.weights.shape[1]] for i, task in enumerate(tasks)]
+        return [total[i * width : i * width + request.weights.shape[1]] for i, request in enumerate(requests)]
 
 
 Packs = tuple[Tensor, Tensor, Tensor]

@@ -34,8 +34,8 @@ class Stopped(KeyboardInterrupt):
     """The group was left by its main thread, so its runs end where they are."""
 
 
-class Task(ABC):
-    """What a run asks for. Tasks of the same form can be computed as one."""
+class Request(ABC):
+    """What a run asks for. Requests of the same form can be computed as one."""
 
     form: Hashable
 
@@ -45,11 +45,11 @@ class Task(ABC):
 
     @abstractmethod
     def wide_executor(self, seats: int) -> Executor:
-        """An executor for tasks of its form, joined in `seats` seats."""
+        """An executor for requests of its form, joined in `seats` seats."""
 
     @abstractmethod
-    def join(self, tasks: Sequence[Any], executor: Any) -> Sequence[Any]:
-        """The results of tasks of its form, one in each seat, computed as one by a wide executor."""
+    def join(self, requests: Sequence[Any], executor: Any) -> Sequence[Any]:
+        """The results of requests of its form, one in each seat, computed as one by a wide executor."""
 
 
 class Seat:
@@ -65,9 +65,9 @@ class Seat:
         """How many runs the group has, those included that have ended or were never started."""
         return self.meeting.seats
 
-    def ask(self, task: Task) -> Any:
-        """Wait until all runs have asked, and return the task's result or raise its error."""
-        return self.meeting.ask(self, task)
+    def ask(self, request: Request) -> Any:
+        """Wait until all runs have asked, and return the request's result or raise its error."""
+        return self.meeting.ask(self, request)
 
 
 class Meeting:
@@ -111,14 +111,14 @@ class Meeting:
         for stop in (member.stop for member in self._members if member.stop is not None):
             raise stop
 
-    def ask(self, seat: Seat, task: Task) -> Any:
+    def ask(self, seat: Seat, request: Request) -> Any:
         """See `Seat.ask`."""
         member = next(member for member in self._members if member.seat is seat)
         if not self._left:
-            member.wait(task)
+            member.wait(request)
         if self._left:
             raise Stopped
-        answer, member.task, member.answer = member.answer, None, None
+        answer, member.request, member.answer = member.answer, None, None
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -131,13 +131,13 @@ class Meeting:
             self._ready = True
         forms: dict[Hashable, dict[int, _Member]] = {}
         for member in members:
-            assert member.task is not None
-            forms.setdefault(member.task.form, {})[member.seat.number] = member
+            assert member.request is not None
+            forms.setdefault(member.request.form, {})[member.seat.number] = member
         for alike in forms.values():
             self._of_one_form(alike, range(self.seats))
 
     def _of_one_form(self, members: dict[int, _Member], seats: range) -> None:
-        """Answer the members whose seats are among `seats`; all their tasks have the same form."""
+        """Answer the members whose seats are among `seats`; all their requests have the same form."""
         there = {number: members[number] for number in seats if number in members}
         if not there:
             return
@@ -145,11 +145,11 @@ class Meeting:
             for start in range(seats.start, seats.stop, self.most):
                 self._of_one_form(members, range(start, min(start + self.most, seats.stop)))
             return
-        tasks = {number: cast(Task, member.task) for number, member in there.items()}
+        requests = {number: cast(Request, member.request) for number, member in there.items()}
         answers: Sequence[Any] | None = None
         if len(seats) > 1 and self.most > 1:
             try:
-                answers = self._together(tasks, seats)
+                answers = self._together(requests, seats)
             except Exception as error:
                 self._give_way(error, len(seats))
         if answers is not None:
@@ -159,22 +159,22 @@ class Meeting:
             self._of_one_form(members, seats)
         else:
             for number, member in there.items():
-                member.answer = _or_error(tasks[number].alone)
+                member.answer = _or_error(requests[number].alone)
 
-    def _together(self, tasks: dict[int, Task], seats: range) -> list[Any]:
-        first = next(iter(tasks.values()))
+    def _together(self, requests: dict[int, Request], seats: range) -> list[Any]:
+        first = next(iter(requests.values()))
         key = first.form, len(seats)
         executor = self._executors.get(key)
         if executor is None:
             executor = self._executors[key] = first.wide_executor(len(seats))
-        filled = [tasks.get(number, first) for number in seats]
+        filled = [requests.get(number, first) for number in seats]
         answers = first.join(filled, executor)
         if self.note is None and executor.note is not None:
             self.note = executor.note
-        return [answers[number - seats.start] for number in tasks]
+        return [answers[number - seats.start] for number in requests]
 
     def _give_way(self, error: Exception, together: int) -> None:
-        """After an error in a joined task: fewer together if memory ran out, else every run for itself."""
+        """After an error in joined requests: fewer together if memory ran out, else every run for itself."""
         self._executors.clear()
         if is_out_of_memory(error):
             self.most = together // 2
@@ -194,7 +194,7 @@ class _Member:
 
     def __init__(self, seat: Seat, call: Callable[[Seat], None], main: threading.Semaphore) -> None:
         self.seat, self.call, self._main = seat, call, main
-        self.task: Task | None = None
+        self.request: Request | None = None
         self.answer: Any = None
         self.stop: KeyboardInterrupt | None = None
         self.ended = self._working = False
@@ -221,9 +221,9 @@ class _Member:
             self.go_on()
         self._thread.join()
 
-    def wait(self, task: Task) -> None:
-        """Its own thread: leave a task, and wait for the next turn."""
-        self.task = task
+    def wait(self, request: Request) -> None:
+        """Its own thread: leave a request, and wait for the next turn."""
+        self.request = request
         self._main.release()
         self._turn.acquire()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedbench.data.dataset import Dataset, pooled
-from fedbench.data.division import UNUSED, Problem
+from fedbench.data.division import UNUSED, ToPartition
 from fedbench.data.label_skew import LognormalLabels
 from fedbench.data.partition_options import Iid
 from fedbench.data.partitions import divide, held_out, partition
@@ -22,7 +22,7 @@ def balanced(per_class: int, classes: int = 10) -> np.ndarray:
 
 
 def users(rng: Any, labels: np.ndarray, classes: int, clients: int, per_client: int) -> np.ndarray:
-    return LognormalLabels(labels=per_client).draw(Problem(labels, classes, clients, rng, None))
+    return LognormalLabels(labels=per_client).draw(ToPartition(labels, classes, clients, rng, None))
 
 
 def sizes(client: np.ndarray, clients: int) -> np.ndarray:
