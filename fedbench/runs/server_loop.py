@@ -122,8 +122,9 @@ class ServerLoop:
         steps that are compiled or recorded go on with its first value."""
         for held, method in zip(self.held, (self.algorithm, self.trainer.program.algorithm), strict=True):
             for name, value in vars(method).items():
-                first, content = held.setdefault(name, (value, _content(value)))
-                if first is not value or _content(value) != content:
+                content = _content(value)
+                first, before = held.setdefault(name, (value, content))
+                if first is not value or content != before:
                     raise RunError(
                         f"algorithm={method.name}: changes self.{name} during the run; what changes belongs "
                         "to what server_init, client_init or local_init return"
