@@ -139,7 +139,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
         rows = list(csv.DictReader(stream))
     if not rows:
         return "no run has ended"
-    summaries = [found for row in rows if (found := RunDirectory(runs.parent / row["dir"]).summary)]
+    read = {row["dir"]: RunDirectory(runs.parent / row["dir"]).summary for row in rows}
     keys = [
         key for key in rows[0] if key not in ("dir", "seed", *OUTCOME, *ENDS) and not key.startswith(COLUMN)
     ]
@@ -155,7 +155,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
     )
     titles = [
         *shown,
-        f"final {metric_of(summaries)}",
+        f"final {metric_of(filter(None, read.values()))}",
         "best",
         *(name.replace("_", " ") for name in reached),
         "n",
@@ -164,7 +164,8 @@ def closing_table(runs: Path, form: str = "text") -> str:
     for setting, members in groups:
         spreads = [mean_and_spread(_numbers(members, name)) for name in ("final_accuracy", "best_accuracy")]
         rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
-        one = RunRecord(runs.parent / members[0]["dir"], planned.get(members[0]["dir"], {}))
+        place = members[0]["dir"]
+        one = RunRecord(runs.parent / place, planned.get(place, {}), read[place])
         known = {**one.choices, **one.config}  # an empty cell is null, or a key that its options lack
         cells = ["null" if known.get(k, "") is None else str(v) for k, v in zip(shown, setting, strict=True)]
         lines.append([*cells, *spreads, *rounds, _count(members)])
