@@ -69,6 +69,11 @@ class Ranking:
     shown: Mapping[str, str]
     notes: Sequence[str]
 
+    @property
+    def ranked(self) -> str:
+        """The metric that ranks."""
+        return [*self.shown][-1]
+
     def text(self) -> str:
         """All settings with all their keys, the notes, and the directories of the best of every task."""
         keys = [*self.task_keys, *self.by, *self.keys]
@@ -77,7 +82,7 @@ class Ranking:
             values = [one.choices.get(key, "") for key in keys]  # empty: its options lack the key
             cells = ["null" if value is None else str(value) for value in values]
             numbers = [mean_and_spread(one.numbers[name]) for name in self.shown]
-            lines.append([*cells, *numbers, str(len(one.numbers[[*self.shown][-1]]))])
+            lines.append([*cells, *numbers, str(len(one.numbers[self.ranked]))])
         places = [place for standings in self.tasks.values() for place in ("", *standings[0].directories)]
         return "\n".join([table(lines), *(f"({note})" for note in self.notes), *places])
 
@@ -85,7 +90,7 @@ class Ranking:
         """A table for a paper, in Markdown or LaTeX: a line per method by its title, and a column per task
         with mean and standard deviation. The best of a task is bold; those whose mean is within its standard
         deviation are underlined."""
-        metric = [*self.shown][-1]
+        metric = self.ranked
         names: dict[str, dict[_Key, Standing]] = {}
         for task, standings in self.tasks.items():
             for one in standings:
