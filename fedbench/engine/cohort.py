@@ -91,7 +91,11 @@ class CohortTrainer:
             mine.pop(LATEST, None)  # not used in training
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
-                facts = facts._replace(full_grad=self._full_gradient(down["theta"], start, jobs))
+                blocks = self._full_pass(jobs)
+                full = self.executor.gradients(down["theta"], start, *blocks)
+                facts = facts._replace(full_grad=full)
+                if self.algorithm.first_step and start:
+                    start = self._moved(down["theta"], start, *blocks)
             work = Work(Given(down, mine, facts, h), start, batches.with_tensors(tensors))
             uploads, keep, moved_statistics = self.executor.run(work)
             if self.algorithm.keeps_buffers:
@@ -137,7 +141,8 @@ class CohortTrainer:
         total: Vectors = {}
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
-            grads = self._full_gradient(theta, self._expand(statistics, len(at)), jobs)
+            start = self._expand(statistics, len(at))
+            grads = self.executor.gradients(theta, start, *self._full_pass(jobs))
             w = to_device(torch.from_numpy(weights[at]).to(self.dtype), self.device)
             _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), w)
         return self.group.sum(total)
@@ -198,12 +203,23 @@ class CohortTrainer:
         k, steps = torch.arange(len(batches))[:, None], torch.from_numpy(batches.known.steps)
         return (k < steps).to(self.dtype) / steps
 
-    def _full_gradient(self, theta: Tensor, statistics: Vectors, jobs: Jobs) -> Tensor:
-        """Gradients (C, d) of whole local data sets at theta."""
+    def _full_pass(self, jobs: Jobs) -> tuple[BatchIndices, Tensor]:
+        """Blocks of whole local data sets, and the share (K, C) of each in its client's samples, which is on
+        the host."""
         width = max(self.planner.width, FULL_PASS_WIDTH)
         blocks, share = self.planner.full_pass(jobs, width, self._masks(Stream.SURVEY_MASKS))
         there = blocks.with_tensors(to_device(blocks.tensors, self.device))
-        return self.executor.gradients(theta, statistics, there, share.to(self.dtype))
+        return there, share.to(self.dtype)
+
+    def _moved(self, theta: Tensor, statistics: Vectors, blocks: BatchIndices, share: Tensor) -> Vectors:
+        """Batch-norm statistics (C, ...) after a local step that takes the full gradient: the mean of what
+        each block leaves, weighted by its samples."""
+        moved = {name: torch.zeros_like(value) for name, value in statistics.items()}
+        for k, c in share.nonzero().tolist():
+            own = {name: value[c] for name, value in statistics.items()}
+            for name, value in self.objective.moved(theta, own, blocks.batch(k, c)).items():
+                moved[name][c] += share[k, c].item() * value
+        return moved
 
     def _statistics(self, shared: Vectors, mine: Vectors, clients: int) -> Vectors:
         """Batch-norm statistics to start from (C, ...): the server's, or each client's own."""

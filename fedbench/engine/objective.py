@@ -21,7 +21,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -217,19 +217,8 @@ class Objective:
         self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """(loss, gradient (d,), running statistics after the forward pass) on one mini-batch."""
-        x, y, weights = self._gather(batch)
-
-        def mean_loss(params: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-            moving = {name: value.clone() for name, value in statistics.items()}
-            extra = self._layer_inputs(batch, weights)
-            with self._products(x.device):
-                out = functional_call(self.model, {**params, **moving, **extra}, (x,)).to(theta.dtype)
-            losses = self.loss(out, y)
-            mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
-            return mean, moving
-
-        params = self.layout.unflatten(theta)
-        grads, (loss, moved) = grad_and_value(mean_loss, params)
+        mean_loss = partial(self._mean_loss, statistics=statistics, batch=batch, gathered=self._gather(batch))
+        grads, (loss, moved) = grad_and_value(mean_loss, self.layout.unflatten(theta))
         grad = self.layout.flatten(grads)
         if self.weight_decay:
             grad = grad + self.weight_decay * theta
@@ -237,6 +226,28 @@ class Objective:
         if self.scale != 1.0:
             grad, loss = self.scale * grad, self.scale * loss
         return loss, grad, {name: value.detach() for name, value in moved.items()}
+
+    def moved(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Running statistics after a forward pass on one mini-batch."""
+        with torch.no_grad():
+            return self._mean_loss(self.layout.unflatten(theta), statistics, batch, self._gather(batch))[1]
+
+    def _mean_loss(
+        self,
+        params: dict[str, Tensor],
+        statistics: dict[str, Tensor],
+        batch: Batch,
+        gathered: tuple[Tensor, Tensor, Tensor | None],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(mean loss of the samples that are no padding, running statistics after the pass)."""
+        x, y, weights = gathered
+        moving = {name: value.clone() for name, value in statistics.items()}
+        extra = self._layer_inputs(batch, weights)
+        with self._products(x.device):
+            out = functional_call(self.model, {**params, **moving, **extra}, (x,))
+        losses = self.loss(out.to(params[self.layout.names[0]].dtype), y)
+        mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
+        return mean, moving
 
     def _products(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
         if not self.half:

@@ -23,6 +23,8 @@ from fedbench.models.layers import (
 )
 from fedbench.models.registry import Model, image_shape, register_model, start_as
 
+BATCH = "batch: full local gradients (FedProxVR, MIME) are means over blocks, each with its own norm"
+
 
 @register_model("logistic")
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class _TwoConvolutions(Model):
     network: ClassVar[str]  # the preset
     least: ClassVar[int]  # the smallest side of an image
     dropout: float = decay(0.0, help="share of activations that are dropped before each linear layer")
-    norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
+    norm: str = choice("none", ("none", "group", "batch"), help=f"after each convolution; {BATCH}")
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -172,7 +174,7 @@ class Convolutional(Model):
     pools: tuple[int, ...] | None = _list(1, "convolutions with a 2x2 pool behind them, from 1 on")
     pooling: str | None = choice(None, ("max", "average"), null=_PRESETS)
     activation: str | None = choice(None, ("relu", "tanh"), null=_PRESETS)
-    norm: str = choice("none", ("none", "group", "batch"), help="after each convolution")
+    norm: str = choice("none", ("none", "group", "batch"), help=f"after each convolution; {BATCH}")
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
     hidden: tuple[int, ...] | None = _list(1, "widths of the hidden linear layers; []: none")
     dropout: tuple[float, ...] | None = custom(
@@ -291,7 +293,7 @@ class ResNet18Options(Model):
     With width 8: 176,402 parameters.
     """
 
-    norm: str = choice("group", ("group", "batch"))
+    norm: str = choice("group", ("group", "batch"), help=BATCH)
     groups: int = integer(
         2, low=1, help="norm=group: groups per layer, 2 as in the code of several federated papers"
     )
@@ -315,7 +317,7 @@ class Torchvision(Model):
     """
 
     arch: str = text("resnet18", help="such as resnet18, vgg11, mobilenet_v2, vit_b_16")
-    norm: str = choice("batch", ("batch", "group"), help="group: in place of batch norm")
+    norm: str = choice("batch", ("batch", "group"), help=f"group: in place of batch norm; {BATCH}")
     groups: int = integer(2, low=1, help="norm=group: groups per layer")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -18,6 +18,7 @@ from tests_support import FixedTrace, make_walk
 from torch import Tensor, nn
 
 from fedbench import algorithms
+from fedbench.engine import cohort as training
 from fedbench.engine import vectorised
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
 from fedbench.engine.cohort import STATISTICS
@@ -245,24 +246,42 @@ def test_the_first_gradient_of_a_step_moves_the_statistics(
 ) -> None:
     """With one client and all its data each of these is gradient descent, though a step takes a second
     gradient, at another model. Statistics are those of forward passes at the iterates, one a step: surveys
-    and second gradients do not move them. (FedProxVR's first step is part of its survey.)"""
+    and second gradients do not move them, but the full gradient that is FedProxVR's first step does."""
     engines(monkeypatch)
-    first, steps = (1 if name == "fedproxvr" else 0), 4
-    algorithm = TwoGradients() if name == "two_gradients" else name
+    algorithm, steps = (TwoGradients() if name == "two_gradients" else name), 4
     walk = start(algorithm, values, FixedTrace([[3], [3]], N), 1, engine=engine, batch=None, steps=steps)
     if name == "scaffold_m_vr":  # no control variates: then its first round's directions are gradients
         for vectors in (walk.server, walk.trainer.store.tensors):
             vectors.update({key: torch.zeros_like(vectors[key]) for key in ("c", "g") if key in vectors})
     reference, own = Reference(), np.flatnonzero(ASSIGNMENT == 3)
     for _ in range(1 if name == "scaffold_m_vr" else 2):
-        begin, statistics = reference.theta, reference.statistics
-        if first:
-            begin, _ = reference.train(begin, statistics, [own])
-        reference.theta, reference.statistics = reference.train(begin, statistics, [own] * (steps - first))
+        begin = reference.theta, reference.statistics
+        reference.theta, reference.statistics = reference.train(*begin, [own] * steps)
         walk.update()
         if name == "scaffold_m_vr":  # the server steps by a mean over all clients
             reference.theta = walk.theta
         reference.check(walk)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_a_step_along_the_full_gradient_moves_the_statistics_by_the_mean_of_its_blocks(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Clients of 12 and 3 samples, blocks of 5: each block is normalised by its own samples, as torch would
+    normalise it, and counts by how many it has."""
+    monkeypatch.setattr(training, "FULL_PASS_WIDTH", 5)
+    pair = [SIZES.index(12), SIZES.index(3)]
+    values = {"mu": 0.0, "weighting": "uniform"}
+    walk = start("fedproxvr", values, FixedTrace([pair], N), 2, engine=engine, steps=1)
+    reference, expected = Reference(), []
+    for client in pair:
+        own = np.flatnonzero(client == ASSIGNMENT)
+        for block in np.split(own, range(5, len(own), 5)):
+            _, left = reference.train(reference.theta, reference.statistics, [block])
+            expected.append([len(block) / len(own) / 2 * value for value in left])
+    walk.update()
+    for name, parts in zip(NAMES, zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(walk.statistics[name], sum(parts), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["padamfed", "scaffold_m_vr", "mime"])
