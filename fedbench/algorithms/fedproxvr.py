@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedbench.algorithms.curvature import largest_curvature
 from fedbench.errors import ConfigError
 from fedbench.method import (
     Algorithm,
@@ -20,7 +21,6 @@ from fedbench.method import (
     register,
     silent,
 )
-from fedbench.theory.curvature import largest_curvature
 
 MEASURED = (
     "algorithm.L is measured: the largest curvature of the mean training loss at theta^0; the paper's L"

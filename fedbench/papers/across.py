@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedbench.fields import AVERAGE
 from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
+from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in
 from fedbench.papers.scores import OverTasks, Range
 from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
@@ -29,7 +29,7 @@ UNTUNED = {"padamfed": ("fedavg", "scaffold", "scaffold_m"), "adamasfl": ("fedbu
 
 def by_work(out: Path) -> list[Path]:
     """Draw the mean gradient norm against S K T."""
-    from fedbench.figures.speedup import draw_speedup
+    from fedbench.papers.speedup import draw_speedup
 
     return draw_speedup(runs_in(out), POWERS).save(out / "speedup")
 
@@ -44,24 +44,21 @@ def by_loss_scale(out: Path) -> list[Path]:
 
 def by_relative_lr(out: Path) -> list[Path]:
     """Draw the final accuracy against the learning rate relative to each algorithm's own."""
-    from fedbench.figures.relative import draw_relative
+    from fedbench.papers.relative import draw_relative
 
     return draw_relative(runs_in(out), out, FACTORS).save(out / "lr_relative")
 
 
 def over_tasks(out: Path) -> list[Path]:
-    """Draw the relative accuracy on a range of tasks with one setting per method, and write it as a table."""
-    from fedbench.figures.untuned import by_task, draw_untuned
+    """The relative accuracy on a range of tasks with one setting per method, as a table."""
+    from fedbench.papers.untuned import write_untuned
 
-    drawing = draw_untuned(runs_in(out), out)
-    files = drawing.save(out / "untuned")
-    table = by_task(drawing.points).unstack("method").reset_index()
-    return [*files, *save_table(table, out, "tasks")]
+    return write_untuned(out)
 
 
 def stepsizes(out: Path) -> list[Path]:
     """Draw the prescribed step sizes of synchronous and of asynchronous methods."""
-    from fedbench.figures.theory import draw_stepsizes
+    from fedbench.papers.theory import draw_stepsizes
 
     return [
         file for kind in ("sync", "async") for file in draw_stepsizes(kind).save(out / f"stepsizes_{kind}")
@@ -70,7 +67,7 @@ def stepsizes(out: Path) -> list[Path]:
 
 def comparison(out: Path) -> list[Path]:
     """Write the papers' comparison tables as comparison.csv and comparison.md."""
-    from fedbench.theory.comparison import TABLES, frame, markdown
+    from fedbench.papers.comparison import TABLES, frame, markdown
 
     table, text = out / "comparison.csv", out / "comparison.md"
     frame().to_csv(table, index=False, lineterminator="\n")

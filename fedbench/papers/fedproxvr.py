@@ -144,7 +144,7 @@ def _row(run: Run, smoothness: float) -> dict[str, Any]:
 
 def optimum(out: Path) -> list[Path]:
     """Draw optimal parameters (reduced problem, free beta, SVRG) and the cost of the reduction."""
-    from fedbench.figures.theory import draw_optimum, draw_reduction_cost
+    from fedbench.papers.theory import draw_optimum, draw_reduction_cost
 
     return [
         *draw_optimum().save(out / "optimum"),

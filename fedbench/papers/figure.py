@@ -25,6 +25,7 @@ from fedbench.files import write_text
 from fedbench.papers.claims import SCALES, Claim, FrontPageRow
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
+from fedbench.tuning.tune import write_table
 
 SHOWN = "outputs/figures"
 """Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
@@ -157,7 +158,7 @@ def save_table(table: pd.DataFrame, out: Path, name: str, *texts: str) -> list[P
     """Write a table as `<out>/<name>.csv`, and in Markdown with paragraphs of text below it as `.md`. Return
     both files."""
     files = [out / f"{name}.csv", out / f"{name}.md"]
-    write_text(files[0], table.to_csv(index=False, lineterminator="\n"))
+    write_table(files[0], table)
     write_text(files[1], "\n\n".join([markdown(table).rstrip(), *texts]) + "\n")
     return files
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, ClaimTests, Filter, FrontPageRow, Test, on_figure, tables
-from fedbench.papers.figure import Figure, Paper, picture, runs_in, save_table
+from fedbench.papers.figure import Figure, Paper, picture, save_table
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
 from fedbench.papers.tests import Above, Leads, Moves
 
@@ -92,12 +92,10 @@ def averaging(out: Path) -> list[Path]:
 
 
 def by_setting(out: Path) -> list[Path]:
-    """Accuracy in several settings with the theorems' step sizes, and the bound set by their path length."""
-    from fedbench.figures.settings import draw_settings
+    """Accuracy in several settings with the theorems' step sizes, as a table."""
+    from fedbench.papers.settings import write_settings
 
-    powers = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
-    runs = runs_in(out, "final-norm", "final")
-    return draw_settings(runs, out, powers, tuple(LEVELS.values())).save(out / "settings")
+    return write_settings(out, {"padamfed": 1 / 4, "padamfed_vr": 1 / 3})
 
 
 def _everywhere(

@@ -25,6 +25,7 @@ from fedbench.papers.claims import (
     tuned,
     until,
 )
+from fedbench.papers.untuned import over_tasks
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,6 @@ class OverTasks:
     how: str
 
     def __call__(self, data: Evidence, names: Sequence[str], _: Filter) -> Compared:
-        from fedbench.figures.untuned import over_tasks  # which loads Matplotlib
-
         table = next((one for one in data.tables.values() if "relative" in one), pd.DataFrame())
         absent = [name for name in names if table.empty or name not in set(table.method)]
         if absent:

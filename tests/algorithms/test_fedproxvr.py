@@ -10,12 +10,12 @@ import torch
 from run_files import metrics, summary
 
 from fedbench import algorithms
+from fedbench.algorithms.curvature import largest_curvature
 from fedbench.api import compose_config
 from fedbench.data.transforms import to_input
 from fedbench.errors import ConfigError
 from fedbench.method import Counts
 from fedbench.runs.run import Run
-from fedbench.theory.curvature import largest_curvature
 
 
 def test_step_from_beta_and_smoothness() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import fedbench
-from fedbench.figures.theory import BASE, optimum_table, stepsize_table
 from fedbench.papers import CLAIMS
 from fedbench.papers.claims import MADE, OPPOSITE, YES, Evidence, judge, read
 from fedbench.papers.tests import Moves
+from fedbench.papers.theory import BASE, optimum_table, stepsize_table
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.grid import Panel, Trace, draw_grid
 from fedbench.figures.page import Drawing
 from fedbench.figures.style import SAID, line_styles, of_algorithm, of_rank
-from fedbench.theory.fedproxvr import Problem, solve
+from fedbench.papers.grid import Panel, Trace, draw_grid
+from fedbench.papers.optimum import Problem, solve
 from fedbench.theory.setting import Constants, Counts, VoidRule
 from fedbench.theory.stepsizes import RULES, masfl_least_updates, prescribe
 

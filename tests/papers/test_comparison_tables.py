@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fedbench.theory.comparison import TABLES, frame, markdown
+from fedbench.papers.comparison import TABLES, frame, markdown
 from fedbench.theory.setting import Counts
 from fedbench.theory.stepsizes import RULES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedbench.theory import fedproxvr as model
-from fedbench.theory.fedproxvr import Problem, solve
+from fedbench.papers import optimum as model
+from fedbench.papers.optimum import Problem, solve
 
 # sigma_bar^2, gamma, mu, beta, tau, theta, Theta, objective; L = 1, lambda = 0.5, SARAH; computed apart
 REFERENCE = [

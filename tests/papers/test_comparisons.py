@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import statistics
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from figures.make_results import CONFIG, rows, write_sweep
-from look_at import laid_out, marked, overlaps
 from matplotlib.colors import to_hex
+from papers.keep import keep_runs
 from scipy.stats import linregress
 
 from fedbench.errors import DataError
 from fedbench.figures import style
-from fedbench.figures.relative import draw_relative
 from fedbench.figures.results import Run, read
-from fedbench.figures.settings import draw_settings, settings_table
-from fedbench.figures.speedup import draw_speedup
-from fedbench.figures.untuned import by_task, draw_untuned, scores
 from fedbench.papers.claims import OPPOSITE, YES, Evidence
+from fedbench.papers.relative import draw_relative
 from fedbench.papers.scores import OverTasks
+from fedbench.papers.settings import settings_table, write_settings
+from fedbench.papers.speedup import draw_speedup
 from fedbench.papers.tests import Leads
+from fedbench.papers.untuned import by_task, scores, write_untuned
 
 POWERS = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
@@ -174,28 +174,29 @@ def test_runs_without_noise_alone_are_refused() -> None:
         settings_table([without_noise(0.8, 0.03)], POWERS)
 
 
-def test_settings_stand_in_their_rows(tmp_path: Path) -> None:
-    """Accuracy, spread and the tick without noise of every setting at the height of its name."""
+def test_the_table_of_settings_has_a_row_for_each(tmp_path: Path) -> None:
+    """Mean, smallest and largest of two seeds, and the steps without noise, which one setting lacks."""
     results = {(10, 0): 0.5, (10, 1): 0.6, (20, 0): 0.7, (20, 1): 0.9}
-    runs = [run(score, 0.01 * S, seed, clients__per_round=S) for (S, seed), score in results.items()]
-    runs.append(without_noise(0.95, 0.1))
-    drawing = draw_settings(runs, tmp_path, {"padamfed": 1 / 4}, (0.8,))
-    (ax,) = drawing.figure.axes
-    assert "level 0.8" in [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    (text,) = drawing.said["text"]
-    assert "Where a row says nothing else: " in text
-    assert "Dirichlet(0.5), N=100, S=10, K=5, B=32, T=400. Tick:" in text
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["Dirichlet(0.5)", "S=20"]
-    (dots,) = marked(ax, "accuracy")
-    np.testing.assert_allclose(dots.get_xydata(), [[0.55, -0.24], [0.8, 0.76]])  # of one method
-    (spread,) = (part for part in ax.collections if part.get_gid() == "spread")
-    np.testing.assert_allclose(
-        spread.get_segments(), [[[0.5, -0.24], [0.6, -0.24]], [[0.7, 0.76], [0.9, 0.76]]]
+    own = {"rounds": 400, "local.steps": 5, "algorithm.norm": "vector"}
+    runs: list[dict[str, Any]] = [
+        {"metrics": rows(0.7, score, seed, last=20), "algorithm": "padamfed", "seed": seed,
+         "config": {**own, "clients.per_round": S}} for (S, seed), score in results.items()
+    ]  # fmt: skip
+    alone = {"clients.total": 1, "clients.per_round": 1, "local.steps": 1, "dataset.train_samples": 1000}
+    runs.append({"metrics": rows(0.7, 0.95, 0, last=20), "algorithm": "padamfed", "config": {**own, **alone}})
+    write_sweep(tmp_path / "sweeps" / "final", runs, ["clients.per_round", "seed"])
+    out = keep_runs(tmp_path)
+    kept = pd.read_csv(out / "runs.csv")
+    gamma = kept["clients.per_round"].map({10: 0.1, 20: 0.2, 1: 0.1})
+    accuracy = [results.get(pair, 0.95) for pair in zip(kept["clients.per_round"], kept.seed, strict=True)]
+    kept.assign(**{"hyper.server_lr": gamma, "final_accuracy": accuracy}).to_csv(
+        out / "runs.csv", index=False
     )
-    (ticks,) = marked(ax, "bound")
-    np.testing.assert_allclose(ticks.get_xydata(), [[0.95, -0.24], [np.nan, 0.76]])
-    (level,) = marked(ax, "level")
-    assert set(level.get_xdata()) == {0.8}
+    write_settings(out, {"padamfed": 1 / 4})
+    text = (out / "settings.md").read_text()
+    assert "| 55.0% (50.0% to 60.0%); 95.0% |" in text
+    assert "| S=20 | 80.0% (70.0% to 90.0%) |" in text
+    assert "gradients of 1,000 training samples. Where a row says nothing else: " in text
 
 
 # ---- one setting for all tasks -------------------------------------------------------------------------
@@ -251,63 +252,35 @@ def test_a_seed_is_compared_with_the_same_seed() -> None:
     assert mean.tolist() == pytest.approx([(0.6 / 0.9 + 0.2 / 0.6) / 2, (0.6 / 0.9 + 0.2 / 0.45) / 2])
 
 
-def test_a_task_that_a_method_loses_is_a_cross_in_a_strip(tmp_path: Path) -> None:
-    """FedAvg has diverged on the second task: its cross stands left of 0.5, the lowest of the others. What
-    was tuned and the tasks are beside the picture; nothing finished is an error."""
-    drawing = draw_untuned(tasks(), tmp_path)
-    page = laid_out(drawing)
-    (ax,) = page.figure.axes
-    (cross,) = marked(ax, "diverged")
-    strip = next(patch for patch in ax.patches if patch.get_gid() == "strip").get_window_extent()
-    left, right = (ax.transData.inverted().transform((x, 0))[0] for x in (strip.x0, strip.x1))
-    assert ax.get_xlim()[0] == pytest.approx(left)
-    assert left < cross.get_xdata()[0] < right == pytest.approx(0.5)
-    assert overlaps(page) == []
-    said = drawing.said
-    assert said["tuned"] == [{"schedule": "sync", "method": "fedavg", "setting": "lr=1"}]
-    assert said["tasks"] == {"sync": ["iid", "shards"]}
-    assert "×: diverged with every seed. Of 16 runs: 2 diverged." in said["text"][0]
-    with pytest.raises(DataError, match="no finished run"):
-        scores([])
-
-
-def test_tasks_medians_and_worst_cases_stand_at_their_methods(tmp_path: Path) -> None:
-    """FedAvg is best on every task but one, and SCAFFOLD's shares are 0.5, 0.75 and 1: median 0.75, worst
-    0.5. PAdaMFed has no run on the third task: two points, no cross, and numbers of two tasks."""
-    accuracies = {"fedavg": (0.8, 0.8, 0.6), "scaffold": (0.4, 0.6, 0.8), "padamfed": (0.4, 0.8)}
-    runs = [on_task(name, task, value, seed) for name, values in accuracies.items()
-            for task, value in zip(("iid", "shards", "powerlaw"), values, strict=False)
-            for seed in (0, 1)]  # fmt: skip
-    (ax,) = draw_untuned(runs, tmp_path).figure.axes
-    rows = {"FedAvg": [1.0, 1.0, 0.75], "SCAFFOLD": [0.5, 0.75, 1.0], "PAdaMFed": [0.5, 1.0]}
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(rows)
-    assert {line.get_gid() for line in ax.lines} == {"task"}
-    for rank, (name, values) in enumerate(rows.items()):
-        points = marked(ax, "task")[rank]
-        assert points.get_ydata() - rank == pytest.approx([-0.3, 0.0, 0.3][: len(values)])
-        assert points.get_xdata().tolist() == pytest.approx(values)
-        assert to_hex(points.get_color()).upper() == style.ALGORITHMS[name.lower()].colour
-        bar = [part for part in ax.collections if part.get_gid() == "median"][rank].get_segments()[0]
-        assert bar.mean(axis=0) == pytest.approx([statistics.median(values), rank])
-        said = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
-        assert said[rank] == f"{statistics.median(values):.2f}, {min(values):.2f}"
-
-
 def test_the_median_and_the_worst_are_those_of_each_seed(tmp_path: Path) -> None:
     """SCAFFOLD's shares are 0.5, 0.8, 1 and 1, 0.5, 0.5: medians 0.8 and 0.5, worst 0.5 and 0.5. Means over
     the seeds have the median 0.75 and the worst 0.65."""
     shares = {("iid", 0): 0.5, ("shards", 0): 0.8, ("powerlaw", 0): 1.0,
               ("iid", 1): 1.0, ("shards", 1): 0.5, ("powerlaw", 1): 0.5}  # fmt: skip
-    runs = [on_task(name, task, 0.8 * value if name == "scaffold" else 0.8, seed)
-            for name in ("fedavg", "scaffold") for (task, seed), value in shares.items()]  # fmt: skip
-    drawing = draw_untuned(runs, tmp_path)
-    (ax,) = drawing.figure.axes
-    numbers = [text.get_text() for text in ax.texts if text.get_gid() == "numbers"]
-    assert numbers == ["1.00, 1.00", "0.65, 0.50"]
-    bars = [part for part in ax.collections if part.get_gid() == "median"]
-    assert bars[1].get_segments()[0].mean(axis=0) == pytest.approx([0.65, 1])
-    found = OverTasks("min")(Evidence(tables={"untuned": scores([*runs])}), ("scaffold", "fedavg"), {})
+    own = {"partition.alpha": None}
+    runs = [
+        {"metrics": rows(0.7, 0.8 * (value if name == "scaffold" else 1), seed, last=20), "algorithm": name,
+         "seed": seed, "config": {**own, "partition": task}}
+        for name in ("fedavg", "scaffold") for (task, seed), value in shares.items()
+    ]  # fmt: skip
+    write_sweep(tmp_path / "sweeps" / "final", runs, ["algorithm", "partition", "seed"])
+    out = keep_runs(tmp_path)
+    kept = pd.read_csv(out / "runs.csv")
+    accuracy = [0.8 * (shares[task, seed] if name == "scaffold" else 1)
+                for name, task, seed in kept[["algorithm", "partition", "seed"]].to_numpy()]  # fmt: skip
+    kept.assign(final_accuracy=accuracy).to_csv(out / "runs.csv", index=False)
+    write_untuned(out)
+    table = pd.read_csv(out / "tasks.csv").set_index("task")
+    assert table.fedavg.tolist() == [1.0] * 5
+    assert table.scaffold.tolist() == pytest.approx(
+        [0.75, 0.65, 0.75, 0.65, 0.5]
+    )  # the last two: median, worst
+    found = OverTasks("min")(
+        Evidence(tables={"untuned": pd.read_csv(out / "untuned.csv")}), ("scaffold", "fedavg"), {}
+    )
     assert found.pairs["fedavg"][0].tolist() == pytest.approx([0.5, 0.5])
+    with pytest.raises(DataError, match="no finished run"):
+        scores([])
 
 
 def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:

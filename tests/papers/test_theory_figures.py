@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from figures.look_at import laid_out, overlaps
 
-from fedbench.figures import theory
-from fedbench.figures.grid import Panel, Trace, draw_grid
 from fedbench.figures.style import of_algorithm, of_rank
-from fedbench.figures.theory import AXES, BASE, METHODS, axes_of, stepsize_table
+from fedbench.papers import theory
+from fedbench.papers.grid import Panel, Trace, draw_grid
+from fedbench.papers.theory import AXES, BASE, METHODS, axes_of, stepsize_table
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
-from fedbench.figures.lines import PlotOptions, group
-from fedbench.figures.page import Drawing, Page, handle, marks, sheet
 from fedbench.figures.results import Run
-from fedbench.figures.style import LEVEL, MUTED, levels_entry
+from fedbench.files import write_text
+from fedbench.papers.figure import markdown, runs_in
+from fedbench.tuning.tune import write_table
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")
 """Keys in which a setting may differ from the first one."""
@@ -23,50 +22,40 @@ _SHOWN = ("dataset.split", "model.cell", "partition")
 _NAMES = {"dataset.split": "EMNIST {}", "model.cell": "cell {}"}
 
 
-def draw_settings(
-    runs: Sequence[Run], source: Path, powers: Mapping[str, float], levels: Sequence[float] = ()
-) -> Drawing:
-    """Draw the final accuracy in a row for each setting of the runs, which are in `source`.
+def write_settings(out: Path, powers: Mapping[str, float]) -> list[Path]:
+    """Write the final accuracy of every setting and method as settings.csv, and as settings.md with a row for
+    each setting. Returns both files.
 
     A run without noise has one client, whose batch is all of its data. The server's step size tells which S K
     it stands for. `powers`: algorithm -> the exponent p of its path length (S K T)^p, of which each round
-    contributes 1/T. `levels`: accuracies to mark. Raises DataError if no run has several clients.
+    contributes 1/T. Raises DataError if no run has several clients.
     """
-    runs = [run for run in runs if run.status != "failed"]
-    data = settings_table(runs, powers)
-    along = {key for run in runs for key in run.settings()} - {*_METHOD}  # settings are rows, not lines
-    series = group(runs, _METHOD, sorted(along))
-    rows = list(dict.fromkeys(data.setting))
-    counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in runs if _is_whole(run))
-    samples = " or ".join(f"{count:,}" for count in filter(None, counts)) or "all"
+    runs = [run for run in runs_in(out, "final-norm", "final") if run.status != "failed"]
+    table = settings_table(runs, powers)
     first = next(run.choices for run in runs if not _is_whole(run))
-    notes = [
-        f"Where a row says nothing else: {caption.settings_line(first)}, T={first['rounds']}.",
-        f"Tick: the same steps along gradients of {samples} training samples.",
-    ]
-    options = PlotOptions("final_accuracy", "setting", spread="minmax")
-    said = caption.of_runs(runs, series, [source], options, notes)
-    tick = {"marker": "|", "markersize": 7, "markeredgewidth": 1.3}
-    with sheet():
-        page = Page("two", len(rows) * 0.2 + 0.45)
-        ax = page.figure.add_subplot()
-        for level in levels:
-            ax.axvline(level, color=MUTED, **LEVEL, zorder=1, gid="level")
-        for line, offset in zip(series, np.linspace(-0.24, 0.24, len(series)), strict=True):
-            look, mine = line.style, data[data.method == style.line(_METHOD, line.runs[0].choices)]
-            rank = [rows.index(setting) + offset for setting in mine.setting]
-            dots = look.line() | {"linestyle": "none", "clip_on": False, "zorder": 3}
-            ax.plot(mine.accuracy, rank, **dots, gid="accuracy")
-            ax.hlines(rank, mine.low, mine.high, color=look.colour, linewidth=1, zorder=2, gid="spread")
-            ax.plot(mine.without_noise, rank, **dots | tick, gid="bound")
-        ax.set_yticks(range(len(rows)), rows)
-        ax.set(xlim=(0, 1), ylim=(len(rows) - 0.5, -0.5), xlabel=style.axis("final_accuracy"))
-        large = f"batches of {samples}".replace(" ", "\N{NO-BREAK SPACE}")
-        explained = {large: tick, **levels_entry(levels)}
-        page.legend(
-            {line.label: handle(line.style, linestyle="none") for line in series} | marks(**explained)
-        )
-        return Drawing(page, data, said)
+    seeds = sorted({str(run.seed) for run in runs if not _is_whole(run)})
+    whole = [run for run in runs if _is_whole(run)]
+    counts = dict.fromkeys(run.choices.get("dataset.train_samples") for run in whole)
+    samples = " or ".join(f"{count:,.0f}" for count in filter(None, counts)) or "all"
+    text = (
+        f"Final test accuracy, mean (smallest to largest) of seeds {', '.join(seeds)}; after a"
+        f" semicolon, the same steps along gradients of {samples} training samples. Where a row says nothing"
+        f" else: {caption.settings_line(first)}, T={first['rounds']}."
+    )
+    cells = table.assign(
+        cell=[_cell(*row) for row in table[["accuracy", "low", "high", "without_noise"]].to_numpy()]
+    )
+    shown = cells.pivot(index="setting", columns="method", values="cell").fillna("")
+    shown = shown.loc[table.setting.unique(), table.method.unique()].reset_index()
+    write_text(out / "settings.md", f"{markdown(shown)}\n{' '.join([text, *caption.of_data(runs)])}\n")
+    write_table(out / "settings.csv", table)
+    return [out / "settings.csv", out / "settings.md"]
+
+
+def _cell(mean: float, low: float, high: float, without: float) -> str:
+    """`68.0% (64.8% to 71.1%); 51.9%`."""
+    text = f"{mean:.1%} ({low:.1%} to {high:.1%})"
+    return text if pd.isna(without) else f"{text}; {without:.1%}"
 
 
 def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataFrame:
