@@ -90,6 +90,8 @@ class Loader:
             cfg = self.theirs.load_configuration(self.config_name, [*words], RunMode.RUN, from_shell=False)
             OmegaConf.set_readonly(cfg.hydra, False)
             check_composed(cfg)
+            if self._state is not None:  # a job's process may have the launcher's module twice: see `_plain`
+                cfg.hydra.launcher = _plain(cfg.hydra.launcher)
             bases[key] = pickle.dumps(without_hydra(cfg)), pickle.dumps(cfg)
         return bases[key]
 
@@ -97,6 +99,13 @@ class Loader:
         if name.startswith("_") or name == "theirs":  # what pickle asks for before there is a loader
             raise AttributeError(name)
         return getattr(self.theirs, name)
+
+
+def _plain(node: DictConfig) -> DictConfig:
+    """The node of a launcher without its class, which pickle cannot find in a job's process: Hydra's scan for
+    plugins loads their modules a second time there. Its values were checked as the sweep was read."""
+    values: Any = OmegaConf.to_container(node)
+    return DictConfig(values)
 
 
 def without_hydra(cfg: DictConfig) -> DictConfig:

@@ -1,8 +1,7 @@
-"""Sweeps through launchers and sweepers of others, each where it is installed."""
+"""Sweeps through launchers of others, which the extra dev installs."""
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -11,25 +10,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hydra.core.config_store import ConfigStore
 from run_files import read
 
 from fedbench.cli import main
+from fedbench.config.compose import compose
 
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 
 
-def needs(plugin: str) -> pytest.MarkDecorator:
-    found = importlib.util.find_spec("hydra_plugins") and importlib.util.find_spec(f"hydra_plugins.{plugin}")
-    return pytest.mark.skipif(not found, reason=f"{plugin} is not installed")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param("joblib hydra.launcher.n_jobs=2", marks=needs("hydra_joblib_launcher")),
-        pytest.param("submitit_local hydra.launcher.timeout_min=5", marks=needs("hydra_submitit_launcher")),
-    ],
+    "words", ["joblib hydra.launcher.n_jobs=2", "submitit_local hydra.launcher.timeout_min=5"]
 )
 def test_another_launcher_completes_a_sweep(words: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedbench", "-m", *SMALL, "seed=0,1", "hydra.sweep.dir=sweep"]
@@ -65,17 +57,13 @@ def test_paths_are_relative_to_where_the_command_was_given(launcher: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("word", "plugin", "extra"),
-    [
-        ("hydra/launcher=joblib", "hydra_joblib_launcher", "joblib"),
-        ("hydra/launcher=submitit_slurm", "hydra_submitit_launcher", "submitit"),
-    ],
+    ("word", "extra"), [("hydra/launcher=joblib", "joblib"), ("hydra/launcher=submitit_slurm", "submitit")]
 )
 def test_what_is_not_installed_is_said_with_what_installs_it(
-    word: str, plugin: str, extra: str, capsys: pytest.CaptureFixture[str]
+    word: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if importlib.util.find_spec("hydra_plugins") and importlib.util.find_spec(f"hydra_plugins.{plugin}"):
-        pytest.skip(f"{plugin} is installed")
+    compose()  # after which Hydra has looked for plugins
+    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], f"{word.partition('=')[2]}.yaml")
     assert main(["-m", "seed=0,1", word]) == 2
     line = f"fedbench: {word}: needs hydra-{extra}-launcher: pip install -e '.[{extra}]'\n"
     assert capsys.readouterr().err == line
