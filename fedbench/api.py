@@ -23,6 +23,7 @@ from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
+from fedbench.runs import records
 from fedbench.runs.run_directory import MODEL, RunDirectory
 from fedbench.runs.stored import finished
 
@@ -44,49 +45,33 @@ log = logging.getLogger(__name__)
 # ---- results of runs and sweeps, read when they are asked for ---------------------------------------------
 
 
-class Directory:
-    """Something stored in a directory. It can be passed wherever the path of a directory is accepted."""
+class Run(records.Run):
+    """A run: its `directory` (a Path) and what is stored there. `Run(path)` opens an existing one. It can be
+    passed wherever the path of a directory is accepted."""
 
     def __init__(self, directory: Place) -> None:
-        self.directory = Path(directory)
-
-    def __fspath__(self) -> str:
-        return str(self.directory)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.directory)!r})"
-
-
-class Run(Directory):
-    """A run: its `directory` (a Path) and what is stored there. `Run(path)` opens an existing one."""
+        super().__init__(Path(directory))
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """summary.json: status, final and best accuracy, hyper-parameters in use, versions, configuration.
 
         Raises DataError if the run has not ended.
         """
-        summary = RunDirectory(self).summary
+        summary = self.files.summary
         if summary is None:
             raise DataError(f"{self.directory}: there is no summary.json: no run has ended here")
         return summary
 
-    @property
-    def final_accuracy(self) -> float | None:
-        """Mean test accuracy in [0, 1] of the last `eval.final_k` evaluations; None if the run diverged or
-        failed."""
-        accuracy: float | None = self.summary.get("final_accuracy")
-        return accuracy
-
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """metrics.csv: a row per evaluated round. Raises DataError."""
-        return RunDirectory(self).metrics
+        return self.files.metrics
 
     @cached_property
     def config(self) -> Config:
         """The run's configuration. Raises UserError."""
-        return RunDirectory(self).config()
+        return self.files.config()
 
     @cached_property
     def model(self) -> nn.Module:
@@ -97,11 +82,21 @@ class Run(Directory):
         """
         from fedbench.runs.model_files import stored_model
 
-        return stored_model(RunDirectory(self).config_here(), self.directory / MODEL)
+        return stored_model(self.files.config_here(), self.directory / MODEL)
 
 
-class Sweep(Directory):
-    """A sweep: its `directory` (a Path) and what is stored there. `Sweep(path)` opens an existing one."""
+class Sweep:
+    """A sweep: its `directory` (a Path) and what is stored there. `Sweep(path)` opens an existing one. It can
+    be passed wherever the path of a directory is accepted."""
+
+    def __init__(self, directory: Place) -> None:
+        self.directory = Path(directory)
+
+    def __fspath__(self) -> str:
+        return str(self.directory)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.directory)!r})"
 
     @property
     def results(self) -> pd.DataFrame:

@@ -38,6 +38,12 @@ def as_given(path: str | Path) -> Path:
     return path
 
 
+def seen_from_here(path: str | Path) -> str:
+    """A place relative to the current directory if it is below it, else whole."""
+    resolved, here = Path(path).resolve(), Path.cwd().resolve()
+    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)
+
+
 def files_below(directory: Path, pattern: str = "*") -> list[Path]:
     """All files below a directory whose names match `pattern`, sorted; none if there is no directory."""
     return sorted(path for path in directory.rglob(pattern) if path.is_file())

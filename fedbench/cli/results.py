@@ -213,7 +213,7 @@ def status(argv: Sequence[str]) -> int:
 
 
 def _status(directory: Path, every: bool) -> None:
-    from fedbench.sweeps.records import records
+    from fedbench.runs.records import records
     from fedbench.sweeps.tables import STATUSES
 
     runs = records(directory)

@@ -14,8 +14,9 @@ from fedbench.errors import counted
 from fedbench.figures import style
 from fedbench.figures.lines import Line, PlotOptions, Series, band
 from fedbench.figures.lines import place as value_at
-from fedbench.figures.results import Run, seen_from_here
 from fedbench.figures.style import POINTS, SPREADS
+from fedbench.files import seen_from_here
+from fedbench.runs.records import Run
 
 OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
 """K of methods that define it themselves, for runs whose summary does not say `local_steps`."""

@@ -39,10 +39,11 @@ from fedbench.figures.lines import (
     table,
 )
 from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, sheet, span
-from fedbench.figures.results import OUTCOMES, Run, dotted, metric, read, select, without_numbers
+from fedbench.figures.results import OUTCOMES, dotted, metric, read, select, without_numbers
 from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 from fedbench.runs.lists import swept_in
 from fedbench.runs.metrics import COLUMNS
+from fedbench.runs.records import Run
 
 MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""

@@ -16,9 +16,10 @@ from fedbench.config.grouping import differing, in_order, one_per_seed, split
 from fedbench.errors import ConfigError, DataError
 from fedbench.fields import AVERAGE
 from fedbench.figures import style
-from fedbench.figures.results import Run, check_key, metric, number
+from fedbench.figures.results import check_key, metric
 from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS, LineStyle
 from fedbench.runs.metrics import COLUMNS, worst
+from fedbench.runs.records import Run, number
 from fedbench.runs.run_directory import FINISHED
 
 ALIASES = {"updates": "round", "server_updates": "round"}

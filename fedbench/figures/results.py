@@ -11,21 +11,19 @@ import ast
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from fedbench.config import grouping
 from fedbench.config.config import GROUPS, flat
 from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
 from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS, metric_of
-from fedbench.runs.run_directory import CONFIG, METRICS, RUNNING, SUMMARY, UNFINISHED, RunDirectory
+from fedbench.runs.records import Run
+from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
 
 PACKED = "rounds.csv.gz"
 OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "wall_seconds", "error")
@@ -40,53 +38,6 @@ _NO_ROWS = pd.DataFrame(columns=list(COLUMNS), dtype=float)
 _WORDS: dict[str, bool | None] = dict.fromkeys(("", "null", "None"))  # `none` is the name of an option
 _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _FIRST = (*GROUPS, "seed", "rounds")  # the first columns of choices in a table of runs
-
-
-@dataclass
-class Run:
-    """One run: its directory (`source`), its choices under dotted keys, what its summary.json says of it, or
-    a table under the same names, and its rows of metrics."""
-
-    source: str
-    choices: dict[str, Any]
-    summary: Mapping[str, Any]
-    metrics: pd.DataFrame
-
-    @property
-    def seed(self) -> Hashable:
-        """The run's seed; None if it is unknown."""
-        return self.choices.get("seed")
-
-    @property
-    def status(self) -> str:
-        """completed, starved, diverged, paused or failed; running, stopped or missing without a summary."""
-        return str(self.summary.get("status") or RUNNING)
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the run reached non-finite numbers."""
-        return self.status == "diverged"
-
-    @property
-    def title(self) -> str:
-        """The title of the run's method; empty if it is unknown."""
-        return str(self.summary.get("title") or "")
-
-    @property
-    def hyper(self) -> dict[str, Any]:
-        """The hyper-parameters in use."""
-        return self.summary.get("hyper") or {}
-
-    def settings(self) -> dict[str, object]:
-        """The choices that define the experiment, without the seed and how the run was computed."""
-        return grouping.settings(self.choices)
-
-    def result(self, name: str) -> float | None:
-        """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
-        if name not in COLUMNS:
-            return number(self.summary.get(name))
-        values = self.metrics[name].dropna() if name in self.metrics else pd.Series(dtype=float)
-        return number(float(values.iloc[-1])) if len(values) else None
 
 
 def read(paths: Sequence[str | Path]) -> list[Run]:
@@ -130,7 +81,7 @@ def without_numbers(
     planned: dict[Path, dict[str, Any]] = {}
     for place in (place for path in map(Path, paths) for place in sweeps_of(path)):
         planned |= runs_of(place, functools.partial(is_trial, top=place))
-    known = {Path(run.source).resolve() for run in runs}
+    known = {run.directory.resolve() for run in runs}
     wanted = {key: [*map(parse, values)] for key, values in (where or {}).items()}
     return [
         choices
@@ -192,16 +143,17 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     columns; None means that a run has no such value."""
     known = dict.fromkeys(key for run in runs for key in run.choices)
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    further = [name for name in ENDS if any(run.summary.get(name) is not None for run in runs)]
-    named = ("final_accuracy", "best_accuracy", "best_round", *further, "final_test_loss")
-    rows = []
-    for run in runs:
-        seconds = run.summary.get("wall_seconds") or run.result("wall_seconds")
-        row = {"dir": run.source, **{key: run.choices.get(key) for key in keys}, "status": run.status}
-        row |= {name: run.summary.get(name) for name in named}
-        row |= {"rounds_done": int(run.result("round") or 0), "wall_seconds": seconds}
-        rows.append({**row, "error": run.summary.get("error")})
-    return rows
+    further = [name for name in ENDS if any(run.outcome(name) is not None for run in runs)]
+    names = ["status", "final_accuracy", "best_accuracy", "best_round", *further, "final_test_loss"]
+    names += ["rounds_done", "wall_seconds", "error"]
+    return [
+        {
+            "dir": run.source,
+            **{key: run.choices.get(key) for key in keys},
+            **{name: run.outcome(name) for name in names},
+        }
+        for run in runs
+    ]
 
 
 def parse(cell: object) -> object:
@@ -222,42 +174,35 @@ def parse(cell: object) -> object:
 _parsed = functools.cache(parse)  # a table has few different cells
 
 
-def number(value: object) -> float | None:
-    """`value` as a finite float; None if it is not a number, or not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if np.isfinite(value) else None
-
-
 def _directory(path: Path) -> Iterator[Run]:
     if RunDirectory(path).has(METRICS) and not (path / RUNS_CSV).is_file():
-        yield _run(RunDirectory(path))
+        yield _of_files(Run(path))
         return
     rows = _rows(path)
     there = {
         place: run
         for place in dict.fromkeys([*rows, *runs_of(path, lambda place: is_trial(place, path))])
-        for run in [RunDirectory(place)]
-        if run.has(METRICS) or (place in rows and run.has(SUMMARY))
+        for run in [Run(place)]
+        if run.files.has(METRICS) or (place in rows and run.files.has(SUMMARY))
     }
     gone = {place: row for place, row in rows.items() if place not in there}
     measured = _measured(rounds_file(path)) if gone else {}
     for place in dict.fromkeys([*rows, *there]):
         if place in there:
-            yield _run(there[place])
+            yield _of_files(there[place])
         elif gone[place].get("status") not in UNFINISHED:  # such a row says nothing of a run that is gone
             own = measured.get(gone[place].get("run", gone[place].get("dir", "")), _NO_ROWS)
             yield _of_row(place, gone[place], own)
 
 
-def _run(place: RunDirectory) -> Run:
-    """A run as its own files say it. Raises DataError if its summary.json is damaged."""
-    summary = place.summary or {}
-    if not summary and place.has(SUMMARY):
-        raise DataError(f"{place.path}: the run's summary cannot be read as JSON")
-    choices = with_defaults(summary.get("config") or (flat(place.plain_config) if place.has(CONFIG) else {}))
-    metrics = place.metrics.astype(float) if place.has(METRICS) else _NO_ROWS
-    return Run(seen_from_here(place.path), choices, summary or {"status": place.status}, metrics)
+def _of_files(run: Run) -> Run:
+    """A run as its own files say it. Raises DataError if one of them is damaged."""
+    files, choices = run.files, None
+    if files.has(SUMMARY) and files.summary is None:
+        raise DataError(f"{run.directory}: the run's summary cannot be read as JSON")
+    if not files.has(SUMMARY) and files.has(CONFIG):
+        choices = with_defaults(flat(files.plain_config))
+    return Run(run.directory, choices, metrics=run.metrics if files.has(METRICS) else _NO_ROWS)
 
 
 def _rows(path: Path) -> dict[Path, dict[str, str]]:
@@ -283,7 +228,7 @@ def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
             of[name or key] = value
     declared = defaults(choices)
     choices = {key: value for key, value in choices.items() if value is not None or key in declared}
-    return Run(seen_from_here(place), choices, summary, metrics)
+    return Run(place, choices, summary, metrics)
 
 
 def read_table(file: Path, **how: Any) -> pd.DataFrame:
@@ -309,9 +254,3 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
         raise DataError(f"{file}: {error}") from None
     parts = rows.sort_values("round", kind="stable").groupby(table["run" if "run" in table else "dir"])
     return {str(of): part.reset_index(drop=True) for of, part in parts}
-
-
-def seen_from_here(path: str | Path) -> str:
-    """A place relative to the current directory if it is below it, else whole."""
-    resolved, here = Path(path).resolve(), Path.cwd().resolve()
-    return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(resolved)

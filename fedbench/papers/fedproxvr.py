@@ -12,13 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.figures.results import Run, number
 from fedbench.figures.style import option
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim, ClaimTest, FrontPageRow, on_figure
 from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
 from fedbench.papers.scores import Column
 from fedbench.papers.tests import Leads, Moves, Near
+from fedbench.runs.records import Run, number
 
 TALK = "FedProxVR talk, ICPP 2020"
 SVRG, SARAH = "fedproxvr algorithm.estimator=svrg", "fedproxvr algorithm.estimator=sarah"

@@ -20,9 +20,10 @@ from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
-from fedbench.figures.results import Run, read
+from fedbench.figures.results import read
 from fedbench.files import write_text
 from fedbench.papers.claims import SCALES, Claim, FrontPageRow
+from fedbench.runs.records import Run
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
 from fedbench.tuning.tune import write_table

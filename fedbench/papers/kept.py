@@ -28,7 +28,7 @@ from fedbench.papers.claims import MADE, made, tables
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 from fedbench.sweeps.tables import IDENTITY
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
@@ -85,7 +85,7 @@ def write_made(out: Path, figure: Figure, scale: str, files: Sequence[Path], sai
     _write_json(out / MADE, {**content, **said})
 
 
-def made_from(runs: Iterable[RunRecord]) -> dict[str, Any]:
+def made_from(runs: Iterable[Run]) -> dict[str, Any]:
     """For made.json: what these runs are and what they were computed with."""
     found = [run.summary for run in runs]
     for content in found:  # keep the names of data files, but not where they are on this machine
@@ -113,13 +113,13 @@ def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
     return {"edges": edges, **({"validation": validation} if chosen else {})}
 
 
-def write_tables(out: Path, runs: Mapping[str, RunRecord]) -> None:
+def write_tables(out: Path, runs: Mapping[str, Run]) -> None:
     """Write runs.csv and rounds.csv, or rounds.csv.gz, of these runs. `runs`: `<stage>/<name>` -> run."""
     kinds: dict[str, list[dict[str, Any]]] = {"name": [], "choices": [], "outcome": [], "parts": []}
     measured: list[dict[str, Any]] = []
     for number, (name, run) in enumerate(runs.items()):
-        kinds["name"].append({"run": number, "dir": name, **{key: run.config.get(key) for key in IDENTITY}})
-        kinds["choices"].append({key: value for key, value in run.config.items()
+        kinds["name"].append({"run": number, "dir": name, **{key: run.choices.get(key) for key in IDENTITY}})
+        kinds["choices"].append({key: value for key, value in run.choices.items()
                                  if key not in IDENTITY and counts(key)})  # fmt: skip
         kinds["outcome"].append({key: run.summary.get(key) for key in _OUTCOME})
         kinds["parts"].append({f"{part}.{key}": value for part in PARTS

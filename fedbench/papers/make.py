@@ -29,8 +29,8 @@ from fedbench.papers.kept import (
     write_tables,
     write_tuning,
 )
+from fedbench.runs.records import Run
 from fedbench.sweeps.plan import preview
-from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import SHARE, VALIDATION
 from fedbench.tuning.search import Task, TuningRuns, first_values, search, single
 from fedbench.tuning.selection import Selection
@@ -169,12 +169,12 @@ class Maker:
 
     def theorem_lr(self, branch: MethodRuns) -> float:
         """The learning rate that a branch's theorem gives."""
-        from fedbench.runs.run import Run
+        from fedbench.runs.run import Run as ComputedRun
 
         params = {key: values[0] for key, values in self.made.params.items() if key != "seed"}
         given = {**params, **self.made.pinned(), **branch.context, "algorithm": branch.algorithm}
         words = [f"{key}={written(value)}" for key, value in given.items()]
-        return Run(compose([*self.words, *words]).config).problem.hyper["lr"]
+        return ComputedRun(compose([*self.words, *words]).config).problem.hyper["lr"]
 
     @property
     def validation(self) -> float:
@@ -182,7 +182,7 @@ class Maker:
         follow the experiment's own setting."""
         return float(str(self.made.base.get(VALIDATION) or SHARE))
 
-    def sweep(self, sweeps: TuningRuns, place: Path, grids: Sequence[Grid]) -> list[RunRecord]:
+    def sweep(self, sweeps: TuningRuns, place: Path, grids: Sequence[Grid]) -> list[Run]:
         """Run the missing runs of a stage."""
         print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
         return sweeps.run(place, grids)

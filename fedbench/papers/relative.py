@@ -12,7 +12,7 @@ from fedbench.errors import DataError
 from fedbench.figures.drawing import draw_runs
 from fedbench.figures.lines import PlotOptions, group
 from fedbench.figures.page import Drawing
-from fedbench.figures.results import Run, number
+from fedbench.runs.records import Run, number
 
 _RATE = "algorithm.lr"
 _NOTE = "1 is each method's own learning rate: the one of its theorem, or the tuned one."
@@ -45,4 +45,4 @@ def _own(label: str, runs: Sequence[Run], factors: Sequence[float]) -> float:
 
 def _with_factor(run: Run, own: float) -> Run:
     factor = float(f"{run.choices[_RATE] / own:.3g}")  # rates were written with six digits
-    return replace(run, choices={**run.choices, "factor": factor})
+    return run.but(choices={**run.choices, "factor": factor})

@@ -10,9 +10,9 @@ import pandas as pd
 from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
-from fedbench.figures.results import Run
 from fedbench.files import write_text
 from fedbench.papers.figure import markdown, runs_in
+from fedbench.runs.records import Run
 from fedbench.tuning.tune import write_table
 
 _KEYS = ("dataset.split", "model.cell", "partition", "clients.per_round", "local.steps", "local.batch_size")

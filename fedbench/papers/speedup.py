@@ -10,9 +10,9 @@ import pandas as pd
 from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.page import Drawing
-from fedbench.figures.results import Run
 from fedbench.figures.style import DASHED, DOTTED, MUTED, VARIED, LineStyle, line_styles, of_algorithm
 from fedbench.papers.grid import Panel, Trace, draw_grid
+from fedbench.runs.records import Run
 
 
 def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:

@@ -10,8 +10,8 @@ import pandas as pd
 from fedbench.config.grouping import differing, split
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
-from fedbench.figures.results import Run
 from fedbench.papers.figure import runs_in, save_table
+from fedbench.runs.records import Run
 from fedbench.tuning.tune import write_table
 
 

@@ -5,7 +5,6 @@ Everything that comes from runs is escaped, and links are relative to the page.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections import Counter
@@ -21,12 +20,13 @@ import pandas as pd
 from fedbench.errors import DataError, UsageError, counted, needs, word
 from fedbench.figures import caption
 from fedbench.figures.lines import curve
-from fedbench.figures.results import TRIALS, TUNING, metric, number, outcomes, sweeps_of
+from fedbench.figures.results import TRIALS, TUNING, metric, sweeps_of
 from fedbench.figures.style import AUTO, axis
 from fedbench.files import read_json, write_text
 from fedbench.report import plots
-from fedbench.report.runs import COMPLETED, PageRun, Setting, gather, settings, varied
+from fedbench.report.runs import COMPLETED, Setting, gather, is_whole, reason, settings, varied
 from fedbench.runs.lists import swept_in
+from fedbench.runs.records import Run, number
 from fedbench.runs.run_directory import CONFIG, LOG, METRICS, REPRODUCE, SUMMARY
 from fedbench.sweeps.tables import STATUSES
 from fedbench.version import VERSION
@@ -49,26 +49,28 @@ def write(directories: Sequence[Path], out: Path) -> None:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise UsageError(f"report: {needs('plotly', 'report')}") from None
-    runs = []
+    runs: list[tuple[str, Run]] = []
     for directory in directories:
         for place in sweeps_of(directory):
             above = [directory.name] * (len(directories) > 1) + [place.name] * (place != directory)
-            runs += [dataclasses.replace(one, name="/".join([*above, one.name])) for one in gather(place)]
+            runs += [("/".join([*above, name]), run) for name, run in gather(place)]
     if not runs:
         raise DataError(f"{directories[0]}: no winner has run yet; the search is in {TRIALS} there")
     write_text(out, _page(directories, runs, out.resolve(), str(get_plotlyjs())))
 
 
-def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, program: str) -> str:
+def _page(directories: Sequence[Path], runs: Sequence[tuple[str, Run]], out: Path, program: str) -> str:
     places = [place for one in directories for place in sweeps_of(one)]
-    keys = varied([one.run for one in runs], places) or ["algorithm"]
-    found = settings(runs, swept_in(places))
-    measured = metric([one.run for one in runs if one.whole])
+    every = [run for _, run in runs]
+    whole = [run for run in every if is_whole(run)]
+    keys = varied(every, places) or ["algorithm"]
+    found = settings(whole, swept_in(places))
+    measured = metric(whole)
     result = axis("final_accuracy", measured)
     swept = [key for key in swept_in(places) if key in keys] or keys
     heats = [plots.heat_map(found, *pair, result) for pair in plots.pairs(found, swept)]
     drawn = plots.curves(found, measured)
-    shared = caption.common([one.run for one in runs if one.whole])
+    shared = caption.common(whole)
     data = {
         "curves": {y: json.loads(figure.to_json()) for y, figure in drawn.items()},
         "heat": [json.loads(figure.to_json()) for _, figure in heats],
@@ -83,9 +85,9 @@ def _page(directories: Sequence[Path], runs: Sequence[PageRun], out: Path, progr
         "place": escape(", ".join(map(str, directories))),
         "version": escape(VERSION),
         "summary": "".join(
-            f"<p>{escape(text)}</p>" for text in [*_summary(runs, found), *_of_tunings(directories)]
+            f"<p>{escape(text)}</p>" for text in [*_summary(every, found), *_of_tunings(directories)]
         ),
-        "values": _pairs("values", [(key, _counts(runs, key)) for key in [*keys, "seed"]]),
+        "values": _pairs("values", [(key, _counts(every, key)) for key in [*keys, "seed"]]),
         "shared": _pairs("shared", [(key, word(value)) for key, value in shared.items()]),
         "files": ", ".join(files),
         "settings": _settings_table(found, keys, result),
@@ -106,9 +108,9 @@ def _own(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _summary(runs: Sequence[PageRun], found: Sequence[Setting]) -> list[str]:
+def _summary(runs: Sequence[Run], found: Sequence[Setting]) -> list[str]:
     """How many runs, how they ended, what they share, what to beware of."""
-    whole, counts = [one.run for one in runs if one.whole], Counter(one.run.status for one in runs)
+    whole, counts = [run for run in runs if is_whole(run)], Counter(run.status for run in runs)
     ends = ", ".join(f"{counts[kind]} {kind}" for kind in dict.fromkeys([*STATUSES, *counts]) if counts[kind])
     first = f"{counted(len(runs), 'run')} ({ends}) of {counted(len(found), 'setting')}"
     if found:
@@ -137,9 +139,9 @@ def _of_tunings(directories: Sequence[Path]) -> list[str]:
     ]
 
 
-def _counts(runs: Sequence[PageRun], key: str) -> str:
+def _counts(runs: Sequence[Run], key: str) -> str:
     """How many runs have each value of a key."""
-    counts = Counter(word(one.run.choices[key]) for one in runs if key in one.run.choices)
+    counts = Counter(word(run.choices[key]) for run in runs if key in run.choices)
     listed = ", ".join(f"{value} ({n})" for value, n in list(counts.items())[:_LISTED])
     return listed + (f", and {len(counts) - _LISTED} more" if len(counts) > _LISTED else "")
 
@@ -183,32 +185,30 @@ def _settings_table(found: Sequence[Setting], keys: Sequence[str], result: str) 
     return _table("settings", ["curve", *keys, result, "± std", "n", "ended"], rows)
 
 
-def _runs_table(runs: Sequence[PageRun], keys: Sequence[str], measured: str, page: Path) -> str:
+def _runs_table(runs: Sequence[tuple[str, Run]], keys: Sequence[str], measured: str, page: Path) -> str:
     """A row per run, with links to its files."""
     rows = []
-    for one, row in zip(runs, outcomes([one.run for one in runs]), strict=True):
-        files = [_link(one.place / name, page, name) for name in _FILES if (one.place / name).is_file()]
-        numbers = [_number(row[name], ".4f") for name in _ACCURACIES]
-        numbers += [
-            _number(row["best_round"], ".0f"),
-            str(row["rounds_done"]),
-            _number(row["wall_seconds"], ".1f"),
-        ]
-        chosen = _choices(one.run.choices, [*keys, "seed"])
-        rows.append([_link(one.place, page, one.name), *chosen, _status(one), *numbers, " ".join(files)])
+    for name, run in runs:
+        place = run.directory
+        files = [_link(place / file, page, file) for file in _FILES if (place / file).is_file()]
+        numbers = [_number(run.result(outcome), ".4f") for outcome in _ACCURACIES]
+        numbers += [_number(run.result("best_round"), ".0f"), str(run.outcome("rounds_done"))]
+        numbers.append(_number(run.outcome("wall_seconds"), ".1f"))
+        chosen = _choices(run.choices, [*keys, "seed"])
+        rows.append([_link(place, page, name), *chosen, _status(run), *numbers, " ".join(files)])
     named = [*(axis(name, measured) for name in _ACCURACIES), "best round", "rounds done", "seconds", "files"]
     return _table("runs", ["run", *keys, "seed", "status", *named], rows)
 
 
-def _troubles_table(runs: Sequence[PageRun], page: Path) -> str:
+def _troubles_table(runs: Sequence[tuple[str, Run]], page: Path) -> str:
     """A row per run that did not complete, with the reason; a sentence if there is none."""
     rows = []
-    for one in runs:
-        if one.run.status != COMPLETED:
-            log = one.place / LOG
-            name = _link(log if log.is_file() else one.place, page, one.name)
-            done = f"{one.run.result('round') or 0:.0f}"
-            rows.append([name, _status(one), done, f'<div class="reason">{escape(one.reason)}</div>'])
+    for name, run in runs:
+        if run.status != COMPLETED:
+            log = run.directory / LOG
+            link = _link(log if log.is_file() else run.directory, page, name)
+            why = f'<div class="reason">{escape(reason(run))}</div>'
+            rows.append([link, _status(run), f"{run.result('round') or 0:.0f}", why])
     if not rows:
         return "<p>All runs completed.</p>"
     return _table("troubles", ["run", "status", "rounds done", "reason"], rows)
@@ -237,12 +237,12 @@ def _number(value: object, form: str) -> str:
     return "" if found is None else format(found, form)
 
 
-def _status(one: PageRun) -> str:
-    return f'<span class="{escape(one.run.status)}">{escape(one.run.status)}</span>'
+def _status(run: Run) -> str:
+    return f'<span class="{escape(run.status)}">{escape(run.status)}</span>'
 
 
 def _link(target: Path, page: Path, text: str) -> str:
     """A link from `page` to a file, or the text if there is none. A quoted colon starts no URL scheme."""
     if not target.exists():
         return escape(text)
-    return f'<a href="{escape(quote(os.path.relpath(target, page.parent)))}">{escape(text)}</a>'
+    return f'<a href="{escape(quote(os.path.relpath(target.resolve(), page.parent)))}">{escape(text)}</a>'

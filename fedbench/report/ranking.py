@@ -16,10 +16,11 @@ from typing import Any
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import FEW, ConfigError, DataError, counted, word
 from fedbench.figures import style
-from fedbench.figures.results import TUNING, Run, dotted, number, outcomes, read, sweeps_of, without_numbers
+from fedbench.figures.results import TUNING, dotted, read, sweeps_of, without_numbers
 from fedbench.files import read_json
 from fedbench.report.runs import varied
 from fedbench.runs.metrics import ENDS, metric_of, sign
+from fedbench.runs.records import Run, number
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
 from fedbench.sweeps.tables import mean_and_spread
@@ -127,28 +128,25 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     every = [*task_keys, *by, *keys]
     once = one_per_seed(runs, lambda run: run.choices, lambda run: run.status in FINISHED, every)
     repeated, lacking, runs = len(runs) - len(once), without_numbers(directories, runs), once
-    rows, of = outcomes(runs), {run.source: run for run in runs}
-    groups = split(rows, every, lambda row: row)
-    ended = {at: part for at, part in groups.items() if all(row["status"] in _RANKED for row in part)}
+    groups = split(runs, every, lambda run: run.choices)
+    ended = {at: part for at, part in groups.items() if all(run.status in _RANKED for run in part)}
     first = len(task_keys)
     lines = Counter(setting[: first + len(by)] for setting in ended)
     rivals = [part for setting, part in ended.items() if lines[setting[: first + len(by)]] > 1]
     chosen, ranked = (metric, metric) if metric else (_selecting(rivals), TEST)
-    if all(number(row.get(ranked)) is None for row in rows if row["status"] in _RANKED):
+    if all(run.result(ranked) is None for run in runs if run.status in _RANKED):
         raise DataError(f"{where}: no run has a {ranked} ({_asked_by(ranked)})")
     whole = {
         at: part
         for at, part in ended.items()
-        if all(number(row.get(name)) is not None for row in part for name in (chosen, ranked))
+        if all(run.result(name) is not None for run in part for name in (chosen, ranked))
     }
     if not whole:
         raise DataError(f"{where}: no setting has completed all its runs with a {ranked}")
     tasks: dict[_Key, dict[_Key, list[Standing]]] = {}
     for setting, part in whole.items():
-        numbers = {name: [float(row[name]) for row in part] for name in (chosen, ranked)}
-        places = [row["dir"] for row in part]
-        any_run = of[places[0]]
-        one = Standing(any_run.choices, numbers, places, any_run.title)
+        numbers = {name: [float(run.summary[name]) for run in part] for name in (chosen, ranked)}
+        one = Standing(part[0].choices, numbers, [run.source for run in part], part[0].title)
         methods = tasks.setdefault(setting[:first], {})
         methods.setdefault(setting[first : first + len(by)], []).append(one)
 
@@ -166,7 +164,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     notes += _absent(by, [*(run.choices for run in runs), *lacking], standings)
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
-    kept = [of[row["dir"]] for part in whole.values() for row in part]
+    kept = [run for part in whole.values() for run in part]
     shown, measured = _in_words([chosen, ranked], kept)
     status = [run.status for run in kept]
     notes += [*measured, _chosen_by(chosen, ranked, shown, bool(rivals)), *_held_out(runs), *_starved(status)]
@@ -193,9 +191,9 @@ def _searched(directories: Sequence[str]) -> list[str]:
     return [str(key) for place in places for key in (read_json(place / TUNING) or {}).get("searched", [])]
 
 
-def _selecting(rivals: Sequence[Sequence[Mapping[str, Any]]]) -> str:
+def _selecting(rivals: Sequence[Sequence[Run]]) -> str:
     """The metric that selects if none is named. Raises ConfigError if only some runs hold out samples."""
-    held = [number(row.get(HELD_OUT)) is not None for part in rivals for row in part]
+    held = [run.result(HELD_OUT) is not None for part in rivals for run in part]
     if any(held) and not all(held):
         allowed = f"must be named, since only some runs hold out samples: {HELD_OUT} or {TEST}"
         raise ConfigError("--metric", None, allowed)

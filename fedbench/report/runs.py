@@ -5,46 +5,25 @@ The runs of one setting agree in everything but the seed.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from fedbench.config.grouping import differing
 from fedbench.errors import DataError
 from fedbench.figures.lines import Series, group
-from fedbench.figures.results import Run, number, read
+from fedbench.figures.results import read
 from fedbench.figures.style import of_rank
-from fedbench.runs.lists import RUNS_CSV, runs_of, swept_in
-from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, PAUSED, RUNNING, RunDirectory
-from fedbench.sweeps.records import records
+from fedbench.runs.lists import RUNS_CSV, swept_in
+from fedbench.runs.records import Run, listed, number
+from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, PAUSED, RUNNING
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
-
-
-@dataclass(frozen=True)
-class PageRun:
-    """A run, its place and its name, and the reason why it did not complete (empty if it did).
-
-    Its status: completed, diverged, starved, failed, paused, running, stopped or missing.
-    """
-
-    run: Run
-    place: Path
-    name: str
-    reason: str
-
-    @property
-    def whole(self) -> bool:
-        """Whether all its choices are known. Of a run that has not begun, perhaps only the swept ones are."""
-        return self.run.status != MISSING and bool(self.run.choices)
 
 
 @dataclass(frozen=True)
@@ -88,39 +67,38 @@ class Setting:
         return ", ".join(f"{count} {status}" for status, count in counts.most_common())
 
 
-def gather(directory: Path) -> list[PageRun]:
-    """The runs in and below `directory`, planned ones in their order. Raises DataError if there are none."""
+def gather(directory: Path) -> list[tuple[str, Run]]:
+    """The runs in and below `directory` with their names, planned ones in their order. Raises DataError if
+    there are none."""
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory")
     tables = (directory / RUNS_CSV).is_file() or any(directory.rglob(METRICS))
-    runs = {Path(run.source).resolve(): run for run in (read([directory]) if tables else [])}
-    try:
-        found = {one.directory.resolve(): one for one in records(directory)}
-    except DataError:  # tables that are kept without their runs
-        found = {}
-    if not runs and not found:
-        raise DataError(f"{directory}: no runs here, nor below it")
     top = directory.resolve()
-    planned = runs_of(top)
-    made = []
-    for place in dict.fromkeys([*found, *runs]):
-        # a run that has measured nothing: what its configuration says, or, without one, what was planned
-        choices = RunDirectory(place).choices or planned.get(place, {})
-        run = runs.get(place) or Run(str(place), dict(choices), {}, pd.DataFrame())
-        if place in found:
-            ended = {"status": found[place].status, "error": run.summary.get("error") or found[place].error}
-            run = dataclasses.replace(run, summary={**run.summary, **ended})
-        name = place.relative_to(top).as_posix() if place.is_relative_to(top) else place.name
-        made.append(PageRun(run, place, top.name if name == "." else name, _reason(run)))
-    return made
+    runs: dict[Path, Run] = {}
+    for run in [*listed(directory), *(read([directory]) if tables else [])]:
+        runs.setdefault(run.directory.resolve(), run)  # what is listed and not there is missing
+    if not runs:
+        raise DataError(f"{directory}: no runs here, nor below it")
+    return [(_name(place, top), run) for place, run in runs.items()]
 
 
-def _reason(run: Run) -> str:
+def _name(place: Path, top: Path) -> str:
+    name = place.relative_to(top).as_posix() if place.is_relative_to(top) else place.name
+    return top.name if name == "." else name
+
+
+def is_whole(run: Run) -> bool:
+    """Whether all its choices are known. Of a run that has not begun, perhaps only the swept ones are."""
+    return run.status != MISSING and bool(run.choices)
+
+
+def reason(run: Run) -> str:
+    """Why a run did not complete; empty if it did."""
     rounds = number(run.choices.get("rounds"))
     far = f"round {run.result('round') or 0:.0f}" + (f" of {rounds:.0f}" if rounds is not None else "")
     return {
         COMPLETED: "",
-        FAILED: str(run.summary.get("error") or f"no reason was written; {far}"),
+        FAILED: str(run.error or f"no reason was written; {far}"),
         "diverged": f"a loss was no longer finite in {far}",
         "starved": f"too few clients were left to fill an update; {far}",
         PAUSED: f"paused, to go on with the same command; {far}",
@@ -136,19 +114,18 @@ def varied(runs: Sequence[Run], directories: Iterable[Path]) -> list[str]:
     return [*dict.fromkeys([*swept, *differing(run.choices for run in runs)])]
 
 
-def settings(runs: Sequence[PageRun], swept: Sequence[str] = ()) -> list[Setting]:
+def settings(runs: Iterable[Run], swept: Sequence[str] = ()) -> list[Setting]:
     """The settings of all runs that say their algorithm, the best first, incomplete ones last.
 
     Runs that differ in a key of `swept` are of different settings. Settings look as in the figures, or are
     styled by rank if too many lines would have the same color.
     """
-    known = [one.run for one in runs if one.whole and "algorithm" in one.run.choices]
+    known = [run for run in runs if is_whole(run) and "algorithm" in run.choices]
     found = [Setting(series) for series in group(known, swept=swept)] if known else []
     found.sort(key=lambda one: (not one.complete, -(one.mean or 0.0)))
     colours = Counter(one.series.style.colour for one in found)
     if max(colours.values(), default=0) <= _SAME_COLOUR:
         return found
     return [
-        Setting(dataclasses.replace(one.series, style=of_rank(one.series.label, rank)))
-        for rank, one in enumerate(found)
+        Setting(replace(one.series, style=of_rank(one.series.label, rank))) for rank, one in enumerate(found)
     ]

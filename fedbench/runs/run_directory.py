@@ -201,13 +201,13 @@ class RunDirectory:
 
     @property
     def status(self) -> str:
-        """The run's status: running while a process computes it; completed, diverged, starved, failed or
-        paused, as summary.json says; stopped if something is saved; else missing."""
+        """Where the run stands: running while a process computes it; completed, diverged, starved, failed or
+        paused, as summary.json says (failed where that cannot be read); stopped if something is saved; else
+        missing."""
         if self.in_use:
             return RUNNING
-        said = str((self.summary or {}).get("status", ""))
-        if said in (*FINISHED, FAILED, PAUSED):
-            return said
+        if self.has(SUMMARY):
+            return str((self.summary or {}).get("status", FAILED))
         return STOPPED if self.has(CHECKPOINT) or self.last_round else MISSING
 
     # ---- who computes it ---------------------------------------------------------------------------

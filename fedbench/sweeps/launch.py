@@ -29,6 +29,7 @@ from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherO
 from fedbench.errors import ConfigError, UsageError, UserError, counted
 from fedbench.files import one_line_os_errors
 from fedbench.runs.lists import RUNS_CSV
+from fedbench.runs.records import Run
 from fedbench.runs.run_directory import FAILED, RunDirectory
 from fedbench.sweeps.job import RunJob, record_failure
 from fedbench.sweeps.launcher import Launcher
@@ -43,7 +44,6 @@ from fedbench.sweeps.plan import (
     points,
 )
 from fedbench.sweeps.pool import prepare
-from fedbench.sweeps.records import RunRecord
 from fedbench.sweeps.tables import collect, write_manifest
 
 LOOK_SECONDS = 1.0  # between two checks of runs that another process computes
@@ -173,7 +173,7 @@ class Sweep:
 
     # ---- launching it --------------------------------------------------------------------------------
 
-    def run(self) -> list[RunRecord]:
+    def run(self) -> list[Run]:
         """Compute what is missing, with our launcher or any of Hydra's; return all runs in their order. A
         failed run does not stop the others. Raises a UserError before anything is written if any run has
         invalid input."""
@@ -187,7 +187,7 @@ class Sweep:
             print(line, file=sys.stderr)
             raise
 
-    def _run(self) -> list[RunRecord]:
+    def _run(self) -> list[Run]:
         cfg, directory, task = self.cfg, self.directory, RunJob()
         ours = _ours(cfg) if cfg.hydra.launcher._target_ == OUR_LAUNCHER else None
         launch = ours.launch if ours else _launched_by_others
@@ -224,7 +224,7 @@ class Sweep:
                 missing = _left_by_others(missing)
         finally:
             collect(directory)
-        return [RunRecord(run.outcome.path, {**flat(run.config), **run.choices}) for run in runs]
+        return [Run(run.outcome.path, {**flat(run.config), **run.choices}) for run in runs]
 
 
 def _subdir(cfg: DictConfig, number: int) -> str:
@@ -234,7 +234,7 @@ def _subdir(cfg: DictConfig, number: int) -> str:
     return str(cfg.hydra.sweep.subdir)
 
 
-def failures(runs: Sequence[RunRecord], directory: Path) -> str | None:
+def failures(runs: Sequence[Run], directory: Path) -> str | None:
     """A line about the runs of a sweep that failed; None if none has."""
     errors = [run.error or FAILED for run in runs if run.status == FAILED]
     count = f"{len(errors)} of {len(runs)} runs failed"

@@ -13,9 +13,11 @@ from typing import Any
 
 from fedbench.config.grouping import differing, split
 from fedbench.config.identity import difference, identity_in
+from fedbench.errors import word
 from fedbench.files import atomically, locked, write_json
 from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of, swept_in
-from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of
+from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of, rounds_to
+from fedbench.runs.records import Run
 from fedbench.runs.run_directory import (
     FAILED,
     FINISHED,
@@ -26,8 +28,8 @@ from fedbench.runs.run_directory import (
     RunDirectory,
 )
 from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
-from fedbench.sweeps.records import OUTCOME, RunRecord
 
+OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
 STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
 LIMIT = 40  # rows of the closing table; runs.csv has all
@@ -74,32 +76,34 @@ def collect(directory: Path) -> tuple[Path, Path]:
     with locked(directory / ".collect.lock", _WAIT, busy):
         said = manifest(directory)
         runs = [
-            RunRecord(place, choices)
+            Run(place, planned=choices)
             for place, choices in runs_of(directory).items()
             if place != Path(os.path.normpath(directory))
         ]
         swept = said.get("swept") or swept_in([directory])
-        keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.config for run in runs)]))
+        keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.choices for run in runs)]))
         runs, further = _without_repeats(runs, keys)
         keys += further
         levels = sorted({*LEVELS, *said.get("levels", [])})
-        metrics = dict.fromkeys(name for run in runs for name in run.columns)
+        metrics = dict.fromkeys(name for run in runs if run.summary for name in run.files.columns)
         outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
         reached = [f"{COLUMN}{level:g}" for level in levels]
-        ended: list[list[str | None]] = []
+        table: list[list[str | None]] = []
 
         def measured() -> Iterator[list[str | None]]:  # a run's rows are in memory while they are written
             for run in runs:
-                cells, rows = run.identity(keys, directory).values(), run.rows
-                ended.append([*cells, *map(run.outcome(levels, rows).get, [*outcome, *reached])])
-                yield from ([*cells, *map(row.get, metrics)] for row in rows)
+                place = Path(os.path.relpath(run, directory)).as_posix()
+                which, rows = [place, *map(text, map(run.value, keys))], run.rows
+                first = map(rounds_in(rows, levels).get, reached)
+                table.append([*which, *map(text, map(run.outcome, outcome)), *map(text, first)])
+                yield from ([*which, *map(row.get, metrics)] for row in rows)
 
         _write(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured())
-        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], ended)
+        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], table)
     return directory / RUNS_CSV, directory / ROUNDS_CSV
 
 
-def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> tuple[list[RunRecord], list[str]]:
+def _without_repeats(runs: Sequence[Run], keys: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Remove the repeats among finished runs; runs with any other status keep their rows. Returns the runs,
     and the further keys of identities that tell apart finished runs which agree in `keys`."""
     known = [run for run in runs if run.summary.get("status") in FINISHED and run.value("seed") is not None]
@@ -110,13 +114,28 @@ def _without_repeats(runs: Sequence[RunRecord], keys: Sequence[str]) -> tuple[li
             continue
         found: list[dict[str, Any]] = []
         for run in alike:
-            own = identity_in(run.directory, run.config)
+            own = identity_in(run.directory, run.choices)
             if own in found:
                 repeats.add(id(run))
                 continue
             found.append(own)
             further |= dict.fromkeys(key for key, _, _ in difference(found[0], own))
     return [run for run in runs if id(run) not in repeats], [*further]
+
+
+def text(value: Any) -> str:
+    """A cell: empty for null, and for what a run does not have."""
+    return "" if value is None else word(value)
+
+
+def rounds_in(rows: Iterable[Mapping[str, str]], levels: Iterable[float]) -> dict[str, int | None]:
+    """The column of each level -> the first round of these rows of metrics.csv that reaches it."""
+    curve = [
+        (int(row["round"]), float(row["test_accuracy"]))
+        for row in rows
+        if row.get("test_accuracy") and math.isfinite(float(row.get("test_loss") or 0.0))
+    ]
+    return {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
 
 
 def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
@@ -165,8 +184,8 @@ def closing_table(runs: Path, form: str = "text") -> str:
         spreads = [mean_and_spread(_numbers(members, name)) for name in ("final_accuracy", "best_accuracy")]
         rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
         place = members[0]["dir"]
-        one = RunRecord(runs.parent / place, planned.get(place, {}), read[place])
-        known = {**one.choices, **one.config}  # an empty cell is null, or a key that its options lack
+        one = Run(runs.parent / place, planned=planned.get(place, {}), summary=read[place])
+        known = {**one.planned, **one.choices}  # an empty cell is null, or a key that its options lack
         cells = ["null" if known.get(k, "") is None else str(v) for k, v in zip(shown, setting, strict=True)]
         lines.append([*cells, *spreads, *rounds, _count(members)])
     more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []

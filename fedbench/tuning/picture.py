@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from fedbench.config.grouping import plain
 from fedbench.config.overrides import Value
 from fedbench.figures.drawing import draw_runs
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing
-from fedbench.figures.results import Run, number
+from fedbench.runs.records import Run, number
 from fedbench.tuning.selection import Selection, Trial
 
 Chosen = Sequence[tuple[Mapping[str, Value], Selection]]
@@ -50,15 +48,13 @@ def _best(selection: Selection, key: str) -> list[Trial]:
 def _runs(trial: Trial, y: str, key: str) -> list[Run]:
     """The runs of a trial as those of a figure, with what the search looks at as their result `y`."""
     return [
-        Run(
-            str(run.directory),
-            {**run.choices, key: trial.values[key]},
-            {
-                "status": run.status,
+        run.but(
+            choices={**run.choices, key: trial.values[key]},
+            summary={
+                **run.summary,
                 "metric": run.metric.partition(" ")[2] or run.metric,
                 y: run.cost if y == "rounds_to_target" else run.score,
             },
-            pd.DataFrame(),
         )
         for run in trial.counted
     ]

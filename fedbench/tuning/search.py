@@ -15,9 +15,9 @@ import numpy as np
 
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError, needs
+from fedbench.runs.records import Run
 from fedbench.sweeps.launch import asked, failures
 from fedbench.sweeps.plan import PlannedRun
-from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.methods import distance, is_number
 from fedbench.tuning.selection import Selection, select
 
@@ -215,13 +215,13 @@ class Task:
         """The runs for some values of its space, which take precedence over `fixed`."""
         return {**{key: [value] for key, value in self.fixed.items()}, "seed": list(seeds), **values}
 
-    def owns(self, run: RunRecord) -> bool:
+    def owns(self, run: Run) -> bool:
         """Whether a run belongs to this search: it has its method and context, except the searched keys."""
         fixed: Space = {key: [value] for key, value in self.fixed.items() if key not in self.space}
         allowed = fixed if self.extends else {**fixed, **self.space}
         return all(run.choices.get(key) in values for key, values in allowed.items())
 
-    def selected(self, runs: Iterable[RunRecord]) -> Selection | None:
+    def selected(self, runs: Iterable[Run]) -> Selection | None:
         """The selection among its runs; None if all of them failed."""
         return select(filter(self.owns, runs), list(self.space), self.metric)
 
@@ -234,7 +234,7 @@ class Task:
         return single(beyond(selection, self.space))
 
 
-Run = Callable[[Sequence[Grid]], Iterable[RunRecord]]
+RunGrids = Callable[[Sequence[Grid]], Iterable[Run]]
 """Runs the union of grids."""
 
 
@@ -253,7 +253,7 @@ class TuningRuns:
         with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
             return sweep.plan()
 
-    def run(self, place: Path, grids: Sequence[Grid]) -> list[RunRecord]:
+    def run(self, place: Path, grids: Sequence[Grid]) -> list[Run]:
         """Run the missing runs of a stage in `place`; return all its results."""
         with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
             results = sweep.run()
@@ -262,11 +262,13 @@ class TuningRuns:
         return results
 
 
-def search(tasks: Sequence[Task], seeds: Sequence[int], run: Run, extensions: int) -> list[Selection | None]:
+def search(
+    tasks: Sequence[Task], seeds: Sequence[int], run: RunGrids, extensions: int
+) -> list[Selection | None]:
     """Search all tasks together: what is tried first, then what is asked for, and finally at most
     `extensions` steps past edges. Returns the selections in the order of the tasks; None: all runs failed."""
     wanted: list[Sequence[Grid]] = [task.first for task in tasks]
-    tried: dict[Path, RunRecord] = {}
+    tried: dict[Path, Run] = {}
     found: list[Selection | None] = [None] * len(tasks)
     while any(wanted):
         grids = [task.grid(v, seeds) for task, part in zip(tasks, wanted, strict=True) for v in part]

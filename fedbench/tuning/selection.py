@@ -23,7 +23,7 @@ import pandas as pd
 from fedbench.config.grouping import in_order, plain, split
 from fedbench.config.overrides import Grid, Value
 from fedbench.runs.metrics import sign
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 from fedbench.tuning.methods import is_number
 
 _LAST = ["seeds", "mean", "std", "rounds_to_target", "reached"]
@@ -35,10 +35,10 @@ class Trial:
     """One configuration of a search: its values of the tuned keys, and its runs, one per seed."""
 
     values: Mapping[str, Value]
-    runs: Sequence[RunRecord]
+    runs: Sequence[Run]
 
     @property
-    def counted(self) -> list[RunRecord]:
+    def counted(self) -> list[Run]:
         """Its runs except those that failed."""
         return [run for run in self.runs if run.status != "failed"]
 
@@ -146,7 +146,7 @@ class Selection:
         )
 
 
-def select(runs: Iterable[RunRecord], keys: Sequence[str], metric: str | None = None) -> Selection | None:
+def select(runs: Iterable[Run], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
     measured on validation samples if there are any. Returns None if all runs failed."""
     groups = split(list(runs), keys, lambda run: run.choices).values()
@@ -174,7 +174,7 @@ def trials_table(chosen: Sequence[tuple[Mapping[str, Value], Selection]]) -> pd.
 def result_row(
     named: Mapping[str, Value],
     grid: Grid,
-    runs: Iterable[RunRecord],
+    runs: Iterable[Run],
     metric: str | None,
     search: Selection | None = None,
 ) -> dict[str, Value]:

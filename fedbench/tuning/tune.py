@@ -11,8 +11,8 @@ import pandas as pd
 from fedbench.config.overrides import Grid, Value
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import write_json, write_text
+from fedbench.runs.records import Run
 from fedbench.sweeps.plan import preview
-from fedbench.sweeps.records import RunRecord
 from fedbench.tuning.request import TuneOptions, read
 from fedbench.tuning.search import Range, Task, search, single
 from fedbench.tuning.selection import Selection, result_row, trials_table
@@ -53,7 +53,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     print("\n".join(plan.announced), flush=True)
     place, stages, finals = plan.directory, plan.trials, plan.finals
 
-    def trials(grids: Sequence[Grid]) -> list[RunRecord]:
+    def trials(grids: Sequence[Grid]) -> list[Run]:
         try:
             return stages.run(place / TRIALS, grids)
         finally:

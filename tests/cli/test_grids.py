@@ -11,12 +11,12 @@ from fedbench import compose_config
 from fedbench.config.identity import run_hash
 from fedbench.config.overrides import Grid, parse, typed, written
 from fedbench.errors import UsageError
+from fedbench.runs.records import Run
 from fedbench.sweeps.launch import asked
 from fedbench.sweeps.plan import grids_of, points
-from fedbench.sweeps.records import RunRecord
 
 
-def sweep(overrides: list[str], grids: list[Grid], directory: Path) -> list[RunRecord]:
+def sweep(overrides: list[str], grids: list[Grid], directory: Path) -> list[Run]:
     with asked(overrides, grids, directory) as wanted:
         return wanted.run()
 

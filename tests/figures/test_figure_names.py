@@ -15,7 +15,8 @@ from fedbench.algorithms import every
 from fedbench.figures import style
 from fedbench.figures.caption import OWN_STEPS, common, settings_line
 from fedbench.figures.lines import group
-from fedbench.figures.results import Run, read
+from fedbench.figures.results import read
+from fedbench.runs.records import Run
 
 
 @pytest.mark.parametrize(
@@ -55,13 +56,15 @@ def test_settings_are_written_as_in_a_paper() -> None:
     assert settings_line({**unset, "algorithm": "fedavg"}) == "K=10"
     assert settings_line({**unset, "algorithm": "dude_asgd"}) == "K=1"  # its own
     assert settings_line({**unset, "local.epochs_range": [2, 5]}) == ""
-    runs = [Run("", {**unset, "algorithm": "mine"}, {"local_steps": 1}, pd.DataFrame())]
+    runs = [Run(Path(), {**unset, "algorithm": "mine"}, {"local_steps": 1}, pd.DataFrame())]
     assert settings_line(common(runs)) == "K=1"  # as the run of a user's method says
     assert {method.name: method.fixed_steps for method in every() if method.fixed_steps} == OWN_STEPS
 
 
 def runs(*configs: dict[str, object]) -> list[Run]:
-    return [Run("", {**CONFIG, "algorithm": "fedavg", **config}, {}, pd.DataFrame()) for config in configs]
+    return [
+        Run(Path(), {**CONFIG, "algorithm": "fedavg", **config}, {}, pd.DataFrame()) for config in configs
+    ]
 
 
 @pytest.mark.parametrize(

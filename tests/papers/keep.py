@@ -10,7 +10,7 @@ import pandas as pd
 from fedbench.papers.claims import MADE
 from fedbench.papers.figure import command, shown
 from fedbench.papers.kept import write_tables
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 
 NAME = "adamasfl/fig1"
 
@@ -19,7 +19,7 @@ def keep_runs(root: Path) -> Path:
     """The tables that a figure keeps of all runs in `<root>/sweeps/<stage>/`; returns their directory."""
     places = sorted(file.parent for file in (root / "sweeps").rglob("summary.json"))
     (root / "out").mkdir()
-    write_tables(root / "out", {f"{one.parent.name}/{one.name}": RunRecord(one, {}) for one in places})
+    write_tables(root / "out", {f"{one.parent.name}/{one.name}": Run(one) for one in places})
     return root / "out"
 
 

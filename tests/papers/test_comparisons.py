@@ -16,7 +16,7 @@ from scipy.stats import linregress
 
 from fedbench.errors import DataError
 from fedbench.figures import style
-from fedbench.figures.results import Run, read
+from fedbench.figures.results import read
 from fedbench.papers.claims import OPPOSITE, YES, Evidence
 from fedbench.papers.relative import draw_relative
 from fedbench.papers.scores import OverTasks
@@ -24,6 +24,7 @@ from fedbench.papers.settings import settings_table, write_settings
 from fedbench.papers.speedup import draw_speedup
 from fedbench.papers.tests import Leads
 from fedbench.papers.untuned import by_task, scores, write_untuned
+from fedbench.runs.records import Run
 
 POWERS = {"padamfed": 1 / 4, "padamfed_vr": 1 / 3}
 FEDAVG = {("iid", 0.1): 0.8, ("iid", 1.0): 0.9, ("shards", 0.1): 0.6, ("shards", 1.0): None}
@@ -123,7 +124,7 @@ def ended(accuracy: float | None, seed: int, hyper: dict[str, float], **choices:
     said = CONFIG | {"seed": seed} | {key.replace("__", "."): value for key, value in choices.items()}
     status = "completed" if accuracy else "diverged"
     summary = {"status": status, "final_accuracy": accuracy, "hyper": hyper}
-    return Run("run", said, summary, pd.DataFrame())
+    return Run(Path("run"), said, summary, pd.DataFrame())
 
 
 # ---- settings ------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from run_files import summary as ended
 from tests_support import stop_after
 
 from fedbench.errors import RunError
+from fedbench.runs.records import records
 from fedbench.runs.run_directory import STAGING
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.signals import Interrupted
-from fedbench.sweeps.records import records
 
 go = runs(
     "rounds=6 clients.total=8 clients.per_round=3 local.steps=2 local.batch_size=16 partition=dirichlet "

@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.config.overrides import Grid
 from fedbench.errors import UsageError
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 from fedbench.tuning.search import Optuna, Range, Task, search, single
 
 LR, BETA = "algorithm.lr", "algorithm.beta"
@@ -23,7 +23,7 @@ def tried(trials: int) -> tuple[list[dict], dict]:
     pytest.importorskip("optuna", reason="Optuna is not installed")
     asked: list[dict] = []
 
-    def run(grids: Sequence[Grid]) -> list[RunRecord]:
+    def run(grids: Sequence[Grid]) -> list[Run]:
         results = []
         for grid in grids:
             point = {key: grid[key][0] for key in SPACE}
@@ -33,7 +33,7 @@ def tried(trials: int) -> tuple[list[dict], dict]:
             place = Path(f"{point}")
             choices = {"algorithm": "fedadam", **point, "seed": 0}
             summary = {"status": "failed" if failed else "completed", "final_accuracy": score}
-            results.append(RunRecord(place, choices, summary))
+            results.append(Run(place, choices, summary))
         return results
 
     asks = Optuna(SPACE, trials)

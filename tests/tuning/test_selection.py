@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 
 from fedbench.config.overrides import Value
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
 from fedbench.tuning.selection import Selection, select, trials_table
 
 LR = "algorithm.lr"
 
 
-def result(choices: dict[str, Any], score: float | str | None = 0.5) -> RunRecord:
+def result(choices: dict[str, Any], score: float | str | None = 0.5) -> Run:
     """A run: its score, None where it diverged, "failed" where it failed."""
     odd = {None: "diverged", "failed": "failed"}
     return ended(choices, odd.get(score, "completed"), None if score in odd else score)
 
 
-def ended(choices: dict[str, Any], status: str, accuracy: float | None, **more: Any) -> RunRecord:
+def ended(choices: dict[str, Any], status: str, accuracy: float | None, **more: Any) -> Run:
     """A run as its summary.json says; `more`: further entries of it."""
-    return RunRecord(Path(), choices, {"status": status, "final_accuracy": accuracy, **more})
+    return Run(Path(), choices, {"status": status, "final_accuracy": accuracy, **more})
 
 
-def table(scores: dict[float, list[float | str | None]], **more: float) -> list[RunRecord]:
+def table(scores: dict[float, list[float | str | None]], **more: float) -> list[Run]:
     """Runs of several seeds at each learning rate."""
     return [
         result({LR: lr, "seed": seed, **{f"algorithm.{key}": value for key, value in more.items()}}, score)
@@ -79,7 +79,7 @@ def test_of_equals_the_first_tried_wins_and_leads() -> None:
     assert [one.values[LR] for one in found.ranked] == [0.1, 0.01, 1.0, 0.03]
 
 
-def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[RunRecord]:
+def to_target(lr: float, *rounds: float, score: float = 0.5) -> list[Run]:
     """Runs of 100 rounds at a rate, a seed each: rounds to the target, infinite where it is not reached."""
     reached = [{"0.9": int(at) if math.isfinite(at) else None} for at in rounds]
     return [

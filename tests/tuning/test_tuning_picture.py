@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedbench.sweeps.records import RunRecord
+from fedbench.runs.records import Run
 from fedbench.tuning.picture import draw
 from fedbench.tuning.selection import Selection, select
 
@@ -15,7 +15,7 @@ LR, BETA = "algorithm.lr", "algorithm.beta"
 def searched(*cases: tuple[float, float, float | None], **more: Any) -> Selection:
     """A search over (lr, beta) with these scores; None: diverged. `more`: further choices of all runs."""
     runs = [
-        RunRecord(
+        Run(
             Path(f"{lr}-{beta}"),
             {"algorithm": "fedcm", LR: lr, BETA: beta, "seed": 0, **more},
             {"status": "diverged" if score is None else "completed", "final_accuracy": score},
