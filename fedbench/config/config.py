@@ -47,7 +47,7 @@ _RECALLS = [f"recall_at_{k}" for k in (2, 3, 5, 10)]
 EVAL_METRICS = ("macro_f1", "auroc", "average_precision", *_RECALLS, "perplexity")
 """The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
-MEAN_OF_TWO, MEAN_OF_CLIENTS = "mean_of_two", "mean_of_all_clients"
+MEAN_OF_TWO = "mean_of_two"
 DEFAULT_STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
 
@@ -157,10 +157,9 @@ class Eval:
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
     model: str = choice(
         "last",
-        ("last", MEAN_OF_TWO, MEAN_OF_CLIENTS),
-        help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP); "
-        "mean_of_all_clients: the mean of the models that clients ended their last jobs with (those that the "
-        "server applied), the initial one where there was none (FedDyn). model.pt is the server's",
+        ("last", MEAN_OF_TWO),
+        help="what is evaluated: the server's model; mean_of_two: the mean of its last two (FedExP). "
+        "model.pt is the server's last",
     )
     metrics: tuple[str, ...] = custom(
         [],

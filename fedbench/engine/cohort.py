@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
-from fedbench.engine.executors import LATEST, Executor, Facts, Given, Work
+from fedbench.engine.executors import Executor, Facts, Given, Work
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
 from fedbench.process_group import ALONE, ProcessGroup
@@ -88,7 +88,6 @@ class CohortTrainer:
             moved = jobs.ids, batches.tensors, self._facts(jobs), sums
             ids, tensors, facts, sums = to_device(moved, self.device)
             mine = self.store.gather(ids)
-            mine.pop(LATEST, None)  # not used in training
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
                 blocks = self._full_pass(jobs)
@@ -165,12 +164,6 @@ class CohortTrainer:
                 _, grads, moving = gradient(models, moving, batches.step(k))
                 models = models - lr * grads
             yield ids, models, moving
-
-    def mean_of_latest(self) -> Tensor:
-        """Unweighted mean (d,) of all clients' latest models."""
-        everyone = torch.arange(len(self.planner.clients), device=self.device).split(self.chunk)
-        sums = [self.store.gather(ids)[LATEST].sum(0, dtype=torch.float64) for ids in everyone]
-        return (torch.stack(sums).sum(0) / len(self.planner.clients)).to(self.dtype)
 
     # ---- pieces ------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from fedbench.optimizer import PLAIN, Optimizer
 
 OPTIMIZER = "optimizer."  # prefix of the names of its state and its numbers, among a method's own names
 CLIP_NORM = "local.clip_norm"
-LATEST = "latest"  # name of a client's model after its latest job, among what its method keeps
 
 
 class Facts(NamedTuple):
@@ -135,13 +134,11 @@ class LocalProgram:
         masked: bool,
         optimizer: Optimizer = PLAIN,
         clip_norm: float | None = None,
-        keeps_models: bool = False,
     ) -> None:
-        """`masked`: clients of one cohort may take different numbers of steps. `keeps_models`: a client keeps
-        the model at the end of its job, for evaluations."""
+        """`masked`: clients of one cohort may take different numbers of steps."""
         self.algorithm = algorithm.without_numbers()
         self.objective, self.masked = objective, masked
-        self.optimizer, self.clip_norm, self.keeps_models = optimizer, clip_norm, keeps_models
+        self.optimizer, self.clip_norm = optimizer, clip_norm
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -155,7 +152,7 @@ class LocalProgram:
         """What the programs depend on besides the objective and the shapes of their arguments; None: that
         cannot be known."""
         key, optimizer, clips = self.algorithm.key, self.optimizer.shape, self.clip_norm is not None
-        return None if key is None else (key, self.masked, self.keeps_models, optimizer, clips)
+        return None if key is None else (key, self.masked, optimizer, clips)
 
     @property
     def keeps_state(self) -> bool:
@@ -197,8 +194,7 @@ class LocalProgram:
         before, after = _of_optimizer(self._carried(given.mine, steps)), _of_optimizer(local)
         oracle.travelled = self.optimizer.travelled(steps, before, after, _of_optimizer(given.h))
         upload, keep = self.algorithm.local_final(Record(local), oracle, Record(given.h))
-        more = _named(after) if self.optimizer.keep else {}
-        return upload, {**keep, **more, **({LATEST: local["y"]} if self.keeps_models else {})}
+        return upload, {**keep, **_named(after)} if self.optimizer.keep else keep
 
     def accumulate(
         self, total: Tensor, theta: Tensor, statistics: Vectors, weight: Tensor, batch: Batch

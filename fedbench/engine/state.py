@@ -166,7 +166,7 @@ class DiskStore(StateStore):
         for number, (name, item) in enumerate(state.items()):
             with one_line_os_errors(f"read clients' state in {self.directory}"):
                 rows = self.rows[name] = _Rows(self._file(number), self.clients, item["initial"])
-                rows.load(item["slot"].numpy(), item.get("checkpoint"))
+                rows.load(item["slot"].numpy(), item["checkpoint"])
 
     def saved(self) -> None:
         for rows in self.rows.values():
@@ -234,12 +234,12 @@ class _Rows:
         self.free = sorted([*self.free, *old.tolist()], reverse=True)
         self.kept = self.slot.copy()
 
-    def load(self, slot: np.ndarray, checkpoint: str | None) -> None:
-        """Go back to a checkpoint, given its `slot` and its name; None: an earlier version wrote it."""
+    def load(self, slot: np.ndarray, checkpoint: str) -> None:
+        """Go back to a checkpoint, given its `slot` and its name."""
         self.slot, self.kept, self.checkpoint = slot.copy(), slot.copy(), checkpoint
         self.end = int(slot.max()) + 1
         self.free = sorted(set(range(self.end)) - set(slot.tolist()), reverse=True)
-        fitting = self.names.read_text().split() if self.names.is_file() else [None]
+        fitting = self.names.read_text().split() if self.names.is_file() else []
         if checkpoint not in fitting or self.file.stat().st_size < self.end * self.bytes:
             raise RunError(f"{self.file} does not match the checkpoint; resume=false computes the run again")
 

@@ -18,8 +18,6 @@ from fedbench.figures.style import POINTS, SPREADS
 from fedbench.files import seen_from_here
 from fedbench.runs.records import Run
 
-OWN_STEPS = {"ace": 1, "dude_asgd": 1, "ringmaster_asgd": 1}
-"""K of methods that define it themselves, for runs whose summary does not say `local_steps`."""
 _STOPS = {"target": "at the target", "patience": "without further improvement"}  # key -> how a run ends by it
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
            "local.batch_size", "local.batch_share")  # fmt: skip
@@ -68,9 +66,8 @@ def _with_steps(choices: Mapping[str, Any], made: int | None = None) -> Mapping[
 
 
 def local_steps(choices: Mapping[str, Any], made: int | None = None) -> int:
-    """K of a run without epochs: as the run says it (`made`), as configured, as its method defines it, or the
-    default."""
-    return made or choices.get("local.steps") or OWN_STEPS.get(str(choices.get("algorithm")), DEFAULT_STEPS)
+    """K of a run without epochs: as the run says it (`made`), as configured, or the default."""
+    return made or choices.get("local.steps") or DEFAULT_STEPS
 
 
 def seeds_line(series: Sequence[Series]) -> str:

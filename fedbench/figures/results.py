@@ -30,7 +30,7 @@ OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "w
 """Columns of runs.csv other than a run's directory and its choices."""
 PARTS = ("hyper", "hardware", "versions")
 """Parts of a run's summary whose values are columns of a kept figure's runs.csv: `hyper.lr`."""
-_FURTHER = ("dir", "run", "commit", "data_note", "metric", "title")  # columns that are neither
+_FURTHER = ("dir", "run", "commit", "data_note", "metric", "title", "local_steps")  # columns that are neither
 TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
 """Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
 (winners that were run again: `final-...`)."""

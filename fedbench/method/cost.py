@@ -37,7 +37,6 @@ class Cost:
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
-    has_y: bool = dataclasses.field(default=False, compare=False)  # a client's model is y, in its local state
 
 
 class _ShapeClient(Client):
@@ -138,5 +137,4 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         descends=client.descends,
-        has_y="y" in local,
     )

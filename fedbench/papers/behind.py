@@ -13,7 +13,6 @@ from fedbench.errors import ConfigError
 from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
 from fedbench.papers.claims import Claim, ClaimTest, Finding
-from fedbench.papers.figure_page import short_commit
 from fedbench.papers.verdicts import MARKS, Results, gather, mark_of_readings
 
 
@@ -43,7 +42,7 @@ def _runs(tested: ClaimTest, finding: Finding, results: Results) -> Iterator[str
     runs = {
         "/".join(Path(run.source).parts[-2:]): run for run in (read_runs([out]) if len(data.runs) else ())
     }
-    commits = ", ".join(map(short_commit, data.made.get("commit", [])))
+    commits = ", ".join(text[:10] for text in data.made.get("commit", []))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
     names = finding.runs or list(runs)  # of a test on a drawn table: all runs of the figure
     yield f"{made}; {len(names)} runs, whose tables are in {out}" if runs else f"{made}, without runs"

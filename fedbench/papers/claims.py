@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.errors import DataError, counted
+from fedbench.errors import counted
 from fedbench.figures.results import PARTS, rounds_file
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
@@ -92,13 +92,11 @@ def read(directory: Path) -> Evidence | None:
 
 def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
-    without them. Raises DataError for tables of an earlier version."""
+    without them."""
     if not (directory / RUNS_CSV).is_file():
         return pd.DataFrame(), pd.DataFrame()
     files = directory / RUNS_CSV, rounds_file(directory)
     runs, rounds = (pd.read_csv(file, low_memory=False) for file in files)
-    if "run" not in runs or "run" not in rounds:
-        raise DataError(f"{directory}: kept by an earlier version (`fedbench figures NAME` writes it again)")
     parts = tuple(f"{part}." for part in PARTS)
     runs = runs[[name for name in map(str, runs) if not name.startswith(parts)]]
     runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)

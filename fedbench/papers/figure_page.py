@@ -51,7 +51,7 @@ def _made_from(made: Made) -> str:
     runs = ", ".join(f"{count} {status}" for status, count in made.get("runs", {}).items())
     spent = f" ({hours(made):.1f} core-hours)" if made.get("run_seconds") else ""
     data = {Path(item.get("path", "")).name for files in made.get("data", []) for item in files} - {""}
-    commits = ", ".join(dict.fromkeys(map(short_commit, made.get("commit", []))))
+    commits = ", ".join(text[:10] for text in made.get("commit", []))
     parts = [
         f"Scale `{scale}`{stand_ins}",
         f"seeds {', '.join(map(str, made.get('seeds', [])))}",
@@ -62,12 +62,6 @@ def _made_from(made: Made) -> str:
         *dict.fromkeys(note for notes in made.get("notes", []) for note in notes),
     ]
     return "; ".join(filter(None, parts)) + "."
-
-
-def short_commit(text: str) -> str:
-    """A commit as published. Runs from before clean commits were required say that it had changes."""
-    head, _, dirty = text.partition("+")
-    return head[:10] + (" with uncommitted changes" if dirty else "")
 
 
 def hours(made: Made) -> float:

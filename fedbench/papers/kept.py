@@ -24,7 +24,7 @@ from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, read_json, write_text
 from fedbench.papers import FIGURES
-from fedbench.papers.claims import MADE, made, tables
+from fedbench.papers.claims import MADE, made
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
@@ -35,7 +35,7 @@ from fedbench.tuning.selection import Selection, trials_table
 from fedbench.tuning.tune import write_table
 
 _OUTCOME = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error", "metric",
-            "commit", "data_note")  # fmt: skip
+            "commit", "data_note", "local_steps")  # fmt: skip
 """What runs.csv has of a run's summary, besides the `PARTS` of it."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 LARGEST = 1_500_000
@@ -146,7 +146,6 @@ def redraw(figure: Figure, scale: str) -> bool:
     out = shown(figure.name, scale)
     if (content := made(out)) is None:
         raise DataError(f"{figure.name} --scale {scale}: no results are kept")
-    tables(out)  # refuses those of an earlier version
     before = _drawn(out, content["files"])
     files = figure.draw(out)
     say_how_it_was_tuned(out, files, content.get("validation"))

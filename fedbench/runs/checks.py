@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedbench.config.config import MEAN_OF_CLIENTS, Config, Local
+from fedbench.config.config import Config, Local
 from fedbench.data import Dataset, transforms
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.metrics import refuse as refuse_metrics
@@ -35,9 +35,6 @@ def check_processes(config: Config, device: torch.device, processes: int) -> Non
         raise ConfigError("clients.per_round", config.clients.per_round, allowed)
     if config.precision == "tf32" and device.type != "cuda":
         raise ConfigError("precision", "tf32", "is a format of CUDA devices, and this is a CPU; use bf16")
-    if config.eval.model == MEAN_OF_CLIENTS and processes > 1:
-        why = f"each of {processes} processes has only a part of the clients"
-        raise ConfigError("eval.model", config.eval.model, f"must be last: {why}")
 
 
 def check_schedule(config: Config, method: Algorithm) -> None:
@@ -185,9 +182,9 @@ def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, flo
     raise ConfigError(f"optimizer.{given}", options[given], f"must be 0: {why}{instead}")
 
 
-def check_evaluation(config: Config, method: Algorithm, model: nn.Module, cost: Cost) -> None:
+def check_evaluation(config: Config, method: Algorithm, model: nn.Module) -> None:
     """Refuse the training loss and the gradient of a model that no client has. Refuse to evaluate a mean of
-    models if the run has no such mean, or none at the evaluation."""
+    models if the run has no such mean."""
     for name in ("train", "grad_norm"):
         if method.is_personal and getattr(config.eval, name):
             allowed = f"must be false: it is of one model, but {method.name}'s clients evaluate their own"
@@ -199,10 +196,6 @@ def check_evaluation(config: Config, method: Algorithm, model: nn.Module, cost: 
         why = f"{method.name}'s clients evaluate their own"
     elif any(name in state for name, _ in model.named_buffers()):
         why = "batch norm's statistics belong to one model; model.norm has other norms"
-    elif asked == MEAN_OF_CLIENTS and config.schedule.name == "async":
-        why = "a client's last model is only known where rounds are synchronous"
-    elif asked == MEAN_OF_CLIENTS and not cost.has_y:
-        why = f"{method.name}'s clients have no model y of their own"
     if why:
         raise ConfigError("eval.model", asked, f"must be last: {why}")
 

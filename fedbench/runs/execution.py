@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from fedbench import provenance
-from fedbench.config.config import MEAN_OF_CLIENTS
 from fedbench.data import transforms
 from fedbench.engine.batches import BatchPlanner, ClientIndex
 from fedbench.engine.choose import (
@@ -170,7 +169,7 @@ def execution(
     index = ClientIndex(problem.division.assignment, problem.counts.N, device)
     how = problem.batch, problem.steps, config.local.sampler == "blocks", problem.equal_steps
     planner = BatchPlanner(index, config.seed, *how)
-    local = config.optimizer, config.local.clip_norm, config.eval.model == MEAN_OF_CLIENTS
+    local = config.optimizer, config.local.clip_norm
     program = LocalProgram(problem.method, objective, not planner.equal_steps, *local)
 
     line = None

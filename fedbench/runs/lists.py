@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,6 @@ def manifest(directory: Path) -> dict[str, Any]:
     return read_json(directory / MANIFEST) or {}
 
 
-def jobs_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The jobs of a manifest, with their choices; older manifests have only the names."""
-    jobs = said.get("jobs", {})
-    return dict(jobs) if isinstance(jobs, dict) else {name: {} for name in jobs}
-
-
 def runs_of(
     directory: Path, left_out: Callable[[Path], bool] = lambda place: False
 ) -> dict[Path, dict[str, Any]]:
@@ -34,7 +28,7 @@ def runs_of(
     which lists, and which of the others, do not count."""
     found: dict[Path, dict[str, Any]] = {}
     for file in sorted(directory.rglob(MANIFEST), key=lambda file: file.parent.parts):
-        for name, choices in jobs_of(manifest(file.parent)).items() if not left_out(file) else ():
+        for name, choices in manifest(file.parent).get("jobs", {}).items() if not left_out(file) else ():
             found.setdefault(Path(os.path.normpath(file.parent / name)), choices)
     for run in find_runs(directory):
         if not left_out(run.path):

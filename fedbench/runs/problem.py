@@ -13,7 +13,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.config import imports
-from fedbench.config.config import DEFAULT_STEPS, MEAN_OF_CLIENTS, MEAN_OF_TWO, Config, Local
+from fedbench.config.config import DEFAULT_STEPS, MEAN_OF_TWO, Config, Local
 from fedbench.config.overrides import written
 from fedbench.data import Dataset, partitions
 from fedbench.data.dataset import joined
@@ -32,9 +32,6 @@ from fedbench.runs.model_files import initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
 from fedbench.schedule.trace import Trace
-
-KEPT_TO_EVALUATE = {MEAN_OF_TWO: "server_state", MEAN_OF_CLIENTS: "client_state"}
-"""The field of a run's `Cost` that grows by one model, for a choice of `eval.model`."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +149,9 @@ def problem_of(config: Config, session: Session) -> Problem:
     hyper = method.resolve(setting.counts, notes.append)  # what is measured is not known yet
     checks.check_rates(config, method, setting, hyper, rates)
     cost = measure(method, setting, getattr(torch, config.dtype))
-    checks.check_evaluation(config, method, model, cost)
-    if kept := KEPT_TO_EVALUATE.get(config.eval.model):
-        cost = replace(cost, **{kept: getattr(cost, kept) + layout.d})
+    checks.check_evaluation(config, method, model)
+    if config.eval.model == MEAN_OF_TWO:
+        cost = replace(cost, server_state=cost.server_state + layout.d)
     checks.check_local_steps(config, method, hyper, cost)
     data_note = joined(dataset.note, division.note)
     notes += [data_note] if data_note else []

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedbench.config.config import MEAN_OF_CLIENTS, MEAN_OF_TWO
+from fedbench.config.config import MEAN_OF_TWO
 from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
-from fedbench.engine.executors import LATEST
 from fedbench.errors import RunError
 from fedbench.method import Record, Vectors
 from fedbench.runs.problem import Problem
@@ -49,8 +48,6 @@ class ServerLoop:
 
     def evaluated(self) -> Tensor:
         """The model (d,) to evaluate, as `eval.model` says."""
-        if self.evaluates == MEAN_OF_CLIENTS:
-            return self.trainer.mean_of_latest()
         return self.theta if self.before is None else (self.before + self.theta) / 2
 
     def start(self, measured: Mapping[str, float] | None = None) -> None:
@@ -68,8 +65,6 @@ class ServerLoop:
             store.fill(algorithm.client_init(theta, Record({}), h))
         if self.trainer.program.optimizer.keep:
             store.fill(self.trainer.program.fresh(theta))
-        if self.evaluates == MEAN_OF_CLIENTS:
-            store.fill({LATEST: theta})
         if algorithm.keeps_buffers:
             store.fill({STATISTICS + name: value for name, value in self.statistics.items()})
         self.server = algorithm.server_init(theta, Record(survey), h)

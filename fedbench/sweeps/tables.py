@@ -15,7 +15,7 @@ from fedbench.config.grouping import differing, split
 from fedbench.config.identity import difference, identity_in
 from fedbench.errors import word
 from fedbench.files import atomically, locked, write_json
-from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, jobs_of, manifest, runs_of, swept_in
+from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, manifest, runs_of, swept_in
 from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of, rounds_to
 from fedbench.runs.records import Run
 from fedbench.runs.run_directory import (
@@ -49,7 +49,7 @@ def write_manifest(
     and the accuracy `levels`, besides the usual ones, to which the tables count rounds. A directory that is
     used by several sweeps keeps what all of them have written."""
     before = manifest(directory)
-    known = jobs_of(before)
+    known = before.get("jobs", {})
     now = {name: {**known.get(name, {}), **choices} for name, choices in (jobs or {}).items()}
     content = {
         "swept": list(dict.fromkeys([*before.get("swept", []), *swept])),
@@ -163,7 +163,7 @@ def closing_table(runs: Path, form: str = "text") -> str:
         key for key in rows[0] if key not in ("dir", "seed", *OUTCOME, *ENDS) and not key.startswith(COLUMN)
     ]
     said = manifest(runs.parent)
-    planned = jobs_of(said)
+    planned = said.get("jobs", {})
     asked = [f"{COLUMN}{level:g}" for level in said.get("levels", [])]
     reached = [column for column in asked if column in rows[0]]
     shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]

@@ -51,8 +51,6 @@ def _read(
             "must be a tuning's directory, whose search has ended" if said is None else "has no winners yet"
         )
         raise UsageError(f"tune: {directory}: {allowed}")
-    if len(said["tasks"]) != len(winners):  # older files also list the tasks without a winner
-        raise UsageError(f"tune: {directory}: does not say whose its winners are; repeat its own command")
     parsed = parse(overrides)
     own = dict.fromkeys(key for grid in winners for key in grid if key != "seed")
     for item in parsed:
@@ -70,10 +68,8 @@ def _read(
     grids = [{**grid, "seed": seeds or grid["seed"]} for grid in winners]
     named = [item for item in parsed if counts(item.get_key_element().lstrip("+"))]
     telling = [str(item.input_line) for item in named if not item.is_hydra_override()]
-    before = directory / _name(overrides)  # older versions named it after all words
-    place = before if before.is_dir() else directory / _name(telling)
     runs = Path(said["runs"]) if said["runs"] else None  # None: in the directories of their sweeps
-    return TuningRuns([*words, *further], runs, said["config_dir"]), place, grids, said
+    return TuningRuns([*words, *further], runs, said["config_dir"]), directory / _name(telling), grids, said
 
 
 def _name(words: Sequence[str]) -> str:

@@ -230,11 +230,11 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
 
 def _refuse_another(place: Path, options: TuneOptions) -> None:
     """Raise UsageError if `place` holds the winners of a tuning with other options: both tunings' winners
-    would be in its list. An older tune.json does not say its options."""
-    said = read_json(place / TUNING) or {}
-    before, now = said.get("options"), options.chosen
-    if before is None or not (place / FINAL).is_dir():
+    would be in its list."""
+    said = read_json(place / TUNING)
+    if said is None or not (place / FINAL).is_dir():
         return
+    before, now = said["options"], options.chosen
     for name, usual in asdict(TuneOptions()).items():
         old, new = (_argument(name, chosen.get(name, usual)) for chosen in (before, now))
         if old != new:

@@ -29,7 +29,7 @@ def test_where_a_sweep_stands(runs, fedbench: Call) -> None:
     for name, so_far in ((running, ((20, 10.0), (40, 20.0))), (stopped, ((5, 5.0), (10, 10.0)))):
         Path("s", name, "summary.json").unlink()
         rounds(Path("s", name), (0, 0.1), *so_far)
-    more = {"swept": ["seed"], "jobs": [*manifest, "seed_9-missing"]}
+    more = {"swept": ["seed"], "jobs": {name: {} for name in [*manifest, "seed_9-missing"]}}
     Path("s/sweep.json").write_text(json.dumps(more))
     Path("s", stopped, "checkpoint.pt").write_bytes(b"")
     with open(Path("s", running, ".lock"), "w") as lock:

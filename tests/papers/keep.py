@@ -42,6 +42,6 @@ def keep(root: Path, scores: dict[str, float], name: str = NAME, stage: str = "f
     content = {"figure": name, "scale": scale, "digest": "", "files": ["updates.json", "updates.png"],
                "shared": {"rounds": 1000, "dataset": "digits", "model": "mlp"}, "seeds": [0, 1, 2],
                "command": command(name, scale), "validation": 0.1, "runs": {"completed": 15},
-               "commit": ["0123456789abcdef", "0123456789abcdef+dirty"], **made}  # fmt: skip
+               "commit": ["0123456789abcdef"], **made}  # fmt: skip
     (out / MADE).write_text(json.dumps(content))
     return out

@@ -163,7 +163,7 @@ def test_the_report_is_made_from_what_is_kept(tmp_path: Path, fedbench: Call) ->
     assert f"Not made yet: {next(iter(FIGURES))}, " in text
     page = (out / "README.md").read_text()
     for said in ("![updates](updates.png)\n\n*Fifteen runs.*", "15 completed (1.5 core-hours)",
-                 "commit 0123456789, 0123456789 with uncommitted changes.",
+                 "commit 0123456789.",
                  "- **?** [adamasfl-accuracy](../../../../ledger.md#adamasfl-accuracy)"):  # fmt: skip
         assert said in page
     claims = pd.read_csv("outputs/figures/claims.csv").set_index(["claim", "reading"])

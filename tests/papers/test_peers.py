@@ -54,7 +54,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "feddyn_cifar10_rounds": {**FEDDYN, "target": 0.823},
     "feddyn_cifar10": {**FEDDYN, **CROP, **DECAY, "local.batch_size": 50, "local.clip_norm": 10,
                        "optimizer.weight_decay": 1e-3, "participation": "bernoulli", "algorithm.lr": 0.1,
-                       "dataset.augment_probability": 0.5, "eval.model": "mean_of_all_clients"},
+                       "dataset.augment_probability": 0.5},
     "fedexp_cifar10": {**CROP, **DECAY, "local.steps": 20, "local.batch_size": 50, "local.clip_norm": 10,
                        "rounds": 500, "optimizer.weight_decay": 1e-4, "eval.every": 5, "clients.total": 100,
                        "clients.per_round": 20, "algorithm.lr": 0.00998, "partition": "dirichlet_clients",

@@ -122,15 +122,6 @@ def test_no_committed_file_is_large() -> None:
     assert [one for one in files if one.stat().st_size > kept.LARGEST] == []
 
 
-def test_tables_of_an_earlier_version_are_refused(tmp_path: Path, fedbench: Call) -> None:
-    """They have no run's number, and not all choices."""
-    out = keep(tmp_path, {"adamasfl": 0.8})
-    for name in ("runs", "rounds"):
-        pd.read_csv(out / f"{name}.csv").drop(columns="run").to_csv(out / f"{name}.csv", index=False)
-    for words in (["--report"], [NAME, "--scale", "cpu", "--redraw"]):
-        assert "fig1/cpu: kept by an earlier version" in fedbench.refused("figures", *words)
-
-
 @pytest.mark.parametrize("name", ["fig1_average", "fig2_average"])
 def test_a_line_of_padamfed_names_its_norm(name: str) -> None:
     """PAdaMFed-VR's too, which has one norm there."""

@@ -9,7 +9,7 @@ from fedbench.api import compose_config
 from fedbench.errors import UserError
 from fedbench.runs.run import Run
 
-TWO, ALL = "eval.model=mean_of_two", "eval.model=mean_of_all_clients"
+TWO = "eval.model=mean_of_two"
 FEDBN = "algorithm=fedbn model=mlp model.norm=layer"
 SIX = "schedule=async clients.total=6 clients.per_round=2"
 AT_ONCE = "keeps state at the clients, so no client can work on two jobs at once, as client "
@@ -114,8 +114,6 @@ REFUSED = [
     # the model that is evaluated
     (f"eval.train=true {FEDBN}", "eval.train=true: must be false: it is of one model, but fedbn's clients"),
     ("eval.grad_norm=true algorithm=local", "eval.grad_norm=true: must be false: it is of one model"),
-    (f"{ALL} schedule=async", f"{ALL}: must be last: a client's last model is only known where rounds are"),
-    (f"{ALL} algorithm=fedproxvr", f"{ALL}: must be last: fedproxvr's clients have no model y of their own"),
     (f"{TWO} {FEDBN}", f"{TWO}: must be last: fedbn's clients evaluate their own"),
     (f"{TWO} model=cnn model.norm=batch", f"{TWO}: must be last: batch norm's statistics belong to one"),
 ]  # fmt: skip

@@ -52,7 +52,6 @@ def dying_after_every_update(directory: Path, *words: str) -> int:
         [*NORM, "algorithm=fedbn"],
         [*NORM, "algorithm=fedbuff", *ASYNC],
         ["algorithm=fedavg", "eval.model=mean_of_two"],
-        ["algorithm=fedavg", "eval.model=mean_of_all_clients", "state.place=disk"],
         ["algorithm=fedadam"],
         ["algorithm=padamfed_vr"],
         ["algorithm=ca2fl", *ASYNC],
