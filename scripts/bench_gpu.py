@@ -4,7 +4,7 @@
     bench_gpu.py models     time of a round of five models: a bare loop, and vmap with graphs and without
     bench_gpu.py clients    the same with 10 to 1,200 clients in one chunk
     bench_gpu.py figure     the runs of padamfed/fig1 at scale paper, below outputs/ here
-    bench_gpu.py processes  a run of that figure, many at a time: together, or in 12, 1, 6 processes
+    bench_gpu.py processes  a run of that figure, many at a time, in 12, 1, 6 processes
     bench_gpu.py compiling  compiled steps: seconds to compile and to load, difference from vmap
     bench_gpu.py cifar10    PAdaMFed with the whole ResNet-18, as far as it comes until a signal
 
@@ -222,29 +222,24 @@ def one(arguments: argparse.Namespace) -> None:
 
 
 def processes(arguments: argparse.Namespace, table: Table) -> None:
-    """Runs together in one process, then each in a process of its own: as many as there are processes."""
+    """Each run in a process of its own: as many as there are processes."""
     rounds = 2 if arguments.tiny else 100
-    ways = [("together", 0, 2 if arguments.tiny else PROCESSES[0])]
-    ways += [("apart", many, many) for many in (PROCESSES[1:2] if arguments.tiny else PROCESSES)]
-    for way, count, many in ways:
+    for many in PROCESSES[1:2] if arguments.tiny else PROCESSES:
         with tempfile.TemporaryDirectory() as place:
             words = [*SETTING, f"rounds={rounds}", f"seed={','.join(map(str, range(many)))}"]
             words += [f"hydra.sweep.dir={place}/sweep"]
-            words += [f"hydra.launcher.processes={count}", "hydra.launcher.together=1"] if count else []
+            words += [f"hydra.launcher.processes={many}"]
             words = ["--multirun", *(_small(words) if arguments.tiny else words), "hydra/launcher=processes"]
             code, took = fedbench(arguments, *words, place=Path(place))
-            table.add(
-                way=way, processes=count or "auto", of=many, exit=code, **_ended(Path(place), took, rounds)
-            )
+            table.add(processes=many, of=many, exit=code, **_ended(Path(place), took, rounds))
 
 
 def figure(arguments: argparse.Namespace, table: Table) -> None:
-    """All runs of a figure's experiment together, without its panels and searches."""
+    """All runs of a figure's experiment, without its panels and searches."""
     name, scale = "padamfed/fig1", "smoke" if arguments.tiny else "paper"
-    how = "hydra.launcher.together=auto"
     words = f"experiment={name}", f"scale={scale}", "hydra/launcher=processes"
-    code, took = fedbench(arguments, "--multirun", *words, how)
-    table.add(figure=name, scale=scale, how=how, exit=code, **_ended(Path("outputs") / "runs", took, 400))
+    code, took = fedbench(arguments, "--multirun", *words)
+    table.add(figure=name, scale=scale, exit=code, **_ended(Path("outputs") / "runs", took, 400))
 
 
 def cifar10(arguments: argparse.Namespace, table: Table) -> None:

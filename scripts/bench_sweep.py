@@ -2,10 +2,9 @@
 
 Ways, each in new processes and with no run computed before:
   bare         the same runs as bare PyTorch loops, one process each, as many at a time as there are cores
-  together     fedbench by default, runs of a method together: a process for each core, one thread each, cold
-  one_thread   the same, each run by itself
+  one_thread   fedbench by default: a process for each core, one thread each, cold
   warm         the same, with steps that an earlier sweep has compiled
-  all_threads  fedbench, one process with all threads, each run by itself, cold
+  all_threads  fedbench, one process with all threads, cold
 `ratio` is the number of runs per hour divided by that of the bare loops, for digits by that of one_thread.
 `cpu_seconds` is the CPU time of all processes, which a busy machine changes less than wall time. Every
 way computes the same job (MNIST, 10 of 100 clients, see bench_jobs.py), evaluated every 10 rounds; for digits
@@ -39,13 +38,12 @@ from bench_jobs import BLOCK, MODELS, Bare, overrides, show, write_rows
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)
 METHODS = ("fedavg", "fedprox", "scaffold")
 SEEDS = (0, 1)
-WAYS = ("bare", "together", "one_thread", "warm", "all_threads")
+WAYS = ("bare", "one_thread", "warm", "all_threads")
 DIGITS = [
     "dataset=digits", "model=mlp", "partition=dirichlet", "partition.alpha=0.5", "clients.total=20",
     "clients.per_round=5", "local.steps=10", "local.batch_size=32", "eval.every=2", "progress=none",
 ]  # fmt: skip
 PR_SET_CHILD_SUBREAPER = 36  # of Linux: orphans below this process become its children
-ALONE = "hydra.launcher.together=1"
 GOALS = {"logistic": 3.0, "mlp": 2.0, "cnn_small": 1.8, "rnn": 2.5}
 COLUMNS = (
     "model",
@@ -153,11 +151,10 @@ def measure(model: str, way: str, arguments: argparse.Namespace, cache: Path) ->
     """Measure one way of doing the sweep, in a fresh directory."""
     everything: dict[str, Callable[[Path], Sequence[float]]] = {
         "bare": lambda where: bare(model, arguments, where),
-        "together": lambda where: ours(model, arguments, where),
-        "one_thread": lambda where: ours(model, arguments, where, ALONE),
-        "warm": lambda where: ours(model, arguments, where, ALONE),
+        "one_thread": lambda where: ours(model, arguments, where),
+        "warm": lambda where: ours(model, arguments, where),
         "all_threads": lambda where: ours(
-            model, arguments, where, ALONE, "hydra.launcher.processes=1", f"hydra.launcher.threads={cores()}"
+            model, arguments, where, "hydra.launcher.processes=1", f"hydra.launcher.threads={cores()}"
         ),
     }
     with tempfile.TemporaryDirectory() as directory:

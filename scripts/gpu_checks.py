@@ -7,8 +7,8 @@
             tests      graphs, the same bytes twice, a wait inside a capture, out of memory
             models     five of them, beside a bare loop
             clients    10 to 1,200 in one chunk
-            figure     padamfed/fig1 at scale paper, its runs together
-            processes  such runs together, and in 12, 1, 6 processes
+            figure     padamfed/fig1 at scale paper
+            processes  such runs in 12, 1, 6 processes
     PART 2  start
             compiling  compiled steps, and loading them
             cifar10    the whole ResNet-18
@@ -249,7 +249,7 @@ def _row(file: Path) -> dict[str, Any]:
     config, hyper = found["config"], found.get("hyper", {})
     names = {key: key.removeprefix("algorithm.") for key in OF_RUN}
     row = {name: hyper.get(name, config.get(key, "")) for key, name in names.items()}
-    named = ("status", "rounds", "final_accuracy", "wall_seconds", "engine", "together")
+    named = ("status", "rounds", "final_accuracy", "wall_seconds", "engine")
     return {
         "stage": file.parent.parent.name,
         **row,

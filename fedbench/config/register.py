@@ -46,18 +46,11 @@ def _devices(value: Any) -> tuple[str, ...]:
     return names
 
 
-def _together(value: Any) -> str | int:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError
-    found: str | int = value
-    return found
-
-
 @dataclass(frozen=True)
 class LauncherOptions:
     """hydra.launcher of `hydra/launcher=processes`. `devices`: those that the processes have in turn, so 4
     processes on 2 devices make 2 runs on each. `threads`: of each process on a CPU, if the run's own are
-    null. `together`: most runs that a process computes together."""
+    null."""
 
     processes: int | None = integer(None, low=1, null="one for each core, or for each device")
     devices: tuple[str, ...] | None = custom(
@@ -67,9 +60,6 @@ class LauncherOptions:
         null="all GPUs if there are several",
     )
     threads: int | None = integer(1, low=1, null="as many as the work of a step is worth")
-    together: str | int = custom(
-        "auto", _together, "auto, 1 (each run by itself) or the most runs of a group"
-    )
 
 
 class UserDirectory(SearchPathPlugin):

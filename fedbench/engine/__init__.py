@@ -1,1 +1,1 @@
-"""The execution of clients' work: looped, vectorised or compiled, of one run or of several together."""
+"""The execution of clients' work: looped, vectorised or compiled."""

@@ -253,10 +253,14 @@ def compile_cost_seconds(load: Load) -> float:
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
-    """Seconds that compiling saves over vmap in the whole run: measured per step 0.5 ms with a logistic
-    model, 1.5 with an mlp, 17 with cnn_small, on MNIST. On CUDA no saving has been measured, because vmap's
-    local steps are launched as a graph there."""
-    if device.type == "cuda":
-        return 0.0
+    """Seconds that compiling saves over vmap in the whole run. On CUDA none have been measured, because
+    vmap's local steps are launched as a graph there."""
+    return 0.0 if device.type == "cuda" else vmap_seconds(load)
+
+
+def vmap_seconds(load: Load) -> float:
+    """Seconds of a CPU that vmap's steps take in the whole run beyond compiled ones, which is about in
+    proportion to all that they take: measured per step 0.5 ms with a logistic model, 1.5 with an mlp, 17 with
+    cnn_small, on MNIST."""
     written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
     return load.calls * (4e-5 * load.cost.operations + 6e-10 * written)

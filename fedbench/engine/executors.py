@@ -42,7 +42,7 @@ class Facts(NamedTuple):
 
 class Given(NamedTuple):
     """What a job has before it starts: what was sent down, what the client keeps, its facts, the numbers h.
-    In a chunk `mine` and `facts` have the axis C, and if that is of several runs, `down` and `h` too."""
+    In a chunk `mine` and `facts` have the axis C."""
 
     down: Vectors
     mine: Vectors
@@ -50,14 +50,13 @@ class Given(NamedTuple):
     h: Vectors
 
     def row(self, c: int | Tensor) -> Given:
-        """What one job of a run's chunk has, or several (P,)."""
+        """What one job of a chunk has, or several (P,)."""
         return self._replace(mine=row(self.mine, c), facts=self.facts.row(c))
 
-    def axes(self, joined: bool) -> Any:
-        """The position of the client axis in each field, for vmap. `joined`: the chunk is of several runs."""
-        of_run: Any = 0 if joined else None
-        mine: Any = 0
-        return Given(of_run, mine, self.facts.axes(), of_run)
+    def axes(self) -> Any:
+        """The position of the client axis in each field, for vmap."""
+        axes: tuple[Any, ...] = (None, 0, self.facts.axes(), None)
+        return Given(*axes)
 
 
 class Oracle(Client):
@@ -214,10 +213,9 @@ class Work:
     given: Given
     statistics: Vectors  # (C, ...) batch-norm statistics to start from
     batches: BatchIndices
-    joined: bool = False  # whether this is the work of several runs (fedbench.engine.joined)
 
     def of_clients(self, at: Tensor) -> Work:
-        """The work of the clients `at` (P,) of a run's chunk."""
+        """The work of the clients `at` (P,) of a chunk."""
         statistics, batches = row(self.statistics, at), self.batches.of_jobs(at)
         return replace(self, given=self.given.row(at), statistics=statistics, batches=batches)
 
@@ -229,7 +227,7 @@ class Work:
         steps, samples, draw = (repeat_first(number, more) for number in numbers)
         facts = Facts(steps, samples, draw, None if full is None else repeat_first(full, more))
         given = self.given._replace(mine=pad(self.given.mine, more), facts=facts)
-        return Work(given, pad(self.statistics, more), self.batches.padded(more), self.joined)
+        return Work(given, pad(self.statistics, more), self.batches.padded(more))
 
 
 def pad(vectors: Vectors, more: int) -> Vectors:

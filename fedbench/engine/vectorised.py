@@ -59,7 +59,7 @@ class VmapExecutor(Executor):
 
     def _run(self, work: Work) -> Result:
         work = replace(work, batches=self.program.objective.with_masks(work.batches))
-        given, over = work.given, work.given.axes(work.joined)
+        given, over = work.given, work.given.axes()
         local: Vectors = self._map("init", (over,))(given)
         local = {name: value.contiguous() for name, value in local.items()}
         step = self._hot("step", (0, 0, over, None, work.batches.axes()), work.batches)
@@ -69,10 +69,8 @@ class VmapExecutor(Executor):
         return uploads, keeps, statistics
 
     def _step_loop(self, work: Work) -> Callable[..., State]:
-        """How the steps of a chunk are gone through. A group's runs have places of a fixed size, and on a GPU
-        each size would be a graph of its own."""
-        alone = self.program.masked and not work.joined and work.batches.index.device.type == "cpu"
-        return unequally if alone else eagerly
+        """How the steps of a chunk are gone through. On a GPU each size would be a graph of its own."""
+        return unequally if self.program.masked and work.batches.index.device.type == "cpu" else eagerly
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d).
@@ -81,17 +79,10 @@ class VmapExecutor(Executor):
         """
         if batches.index.shape[-1] >= self.wide:
             return super().gradients(theta, statistics, batches, weights)
-        packs = to_device(packs_of(weights, self._width(weights.shape[1])), theta.device)
-        return self.packed(theta, statistics, batches, *packs)
-
-    def packed(
-        self, theta: Tensor, statistics: Vectors, batches: BatchIndices, c: Tensor, k: Tensor, w: Tensor
-    ) -> Tensor:
-        """`gradients` of packs (calls, width), as `packs_of` makes them, on the device. `theta`: (d,), or
-        (C, d) with a point for each client of as many as there are in a call."""
-        total, own_points = theta.new_zeros(len(batches.steps), theta.shape[-1]), theta.dim() > 1
-        add = self._hot("accumulate", (0, 0 if own_points else None, 0, 0, batches.axes()), batches)
-        zero = theta.new_zeros(w.shape[1], theta.shape[-1])
+        c, k, w = to_device(packs_of(weights, self._width(weights.shape[1])), theta.device)
+        total = theta.new_zeros(len(batches.steps), len(theta))
+        add = self._hot("accumulate", (0, None, 0, 0, batches.axes()), batches)
+        zero = theta.new_zeros(w.shape[1], len(theta))
         for own, step, weight in zip(c, k, w, strict=True):
             at = {name: value[own] for name, value in statistics.items()}
             total.index_add_(0, own, add(zero, theta, at, weight, batches.pick(step, own)))

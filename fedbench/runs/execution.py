@@ -38,11 +38,9 @@ from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.compiled import CompileCache, Programs, place
 from fedbench.engine.evaluate import SMALL, Evaluator
 from fedbench.engine.executors import LocalProgram
-from fedbench.engine.joined import seated
 from fedbench.engine.memory import keep_memory
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
-from fedbench.engine.turns import Seat
 from fedbench.engine.vectorised import step_depends
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks, traces
@@ -133,7 +131,6 @@ class Execution:
     compiles: bool  # whether the first round waits for a compiler
     notes: tuple[str, ...]
     commit: str | None  # of the code that computes it
-    seats: int = 1  # of the group of runs that are computed together
 
     def start(self) -> None:
         """Set the state before the first round, with what the method measures at theta^0."""
@@ -155,12 +152,10 @@ def execution(
     session: Session,
     state: Path,
     kept: EngineChoice | None = None,
-    seat: Seat | None = None,
 ) -> Execution:
     """Put a problem on its device, without computing anything of it.
 
-    `state`: a directory for clients' state if that lies on disk. `kept`: an earlier choice to keep. `seat`:
-    the run's among runs that are computed together.
+    `state`: a directory for clients' state if that lies on disk. `kept`: an earlier choice to keep.
     """
     config, device, group = problem.config, placement.device, placement.group
     group.use(device)
@@ -174,8 +169,8 @@ def execution(
 
     line = None
     if kept is None:
-        runs = session.runs_to_come if seat is None else None
-        kept, line = _chosen(problem, placement, program, planner.width, here.programs, runs)
+        width, runs = planner.width, session.runs_to_come
+        kept, line = _chosen(problem, placement, program, width, here.programs, runs)
     choice = group.broadcast(kept)
     compiles = False
     if choice.engine == "compile":
@@ -185,8 +180,6 @@ def execution(
         choice.engine, program, Sizes(choice.chunk, planner.width, int(problem.steps.max())), here.programs,
         wide_batch(placement.load.cost, device), placement.graphs,
     )  # fmt: skip
-    if seat is not None:
-        executor = seated(executor, seat, choice.chunk)
     store = _store(problem, placement, choice.state, state)
     trainer = CohortTrainer(executor, planner, store, choice.chunk, problem.dtype, group)
 
@@ -207,7 +200,6 @@ def execution(
         compiles=compiles,
         notes=notes,
         commit=provenance.commit(),
-        seats=seat.seats if seat else 1,
     )
 
 
@@ -217,16 +209,14 @@ def _chosen(
     program: LocalProgram,
     width: int,
     programs: Programs,
-    runs: int | None,
+    runs: int,
 ) -> tuple[EngineChoice, str | None]:
     """The engine choice as of now, and a line if it is not what was asked for. `runs`: those expected with
-    the same program, this one included; None: its steps are joined with other runs', and not compiled."""
+    the same program, this one included."""
     config, load, plain, known = problem.config, placement.load, placement.choice, NOTHING_COMPILED
     few = compiled_chunk(load, plain.chunk, placement.threads, placement.device, problem.dtype.itemsize)
     compiled = replace(plain, engine="compile", chunk=config.chunk or few)
     if config.engine == "auto":  # other engines need no look at the disk
-        if runs is None:
-            return replace(plain, engine="vmap"), None
         depends = step_depends(program, compiled.chunk, width)
         compiled_before = depends is not None and programs.knows(depends)
         known = CompiledStep(runs, compiled_before, programs.untried)

@@ -109,7 +109,6 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
         "hardware": provenance.hardware(placement.device),
         "engine": execution.choice.engine,
         "chunk": execution.choice.chunk,
-        "together": execution.seats,
         "parameters": problem.layout.d,
         "hyper": {**{key: _finite(value) for key, value in loop.hyper.items()}, **method.choices()},
         "from_theorem": method.from_theorem(),

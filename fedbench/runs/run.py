@@ -6,16 +6,14 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedbench import provenance
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
-from fedbench.engine.choose import EngineChoice, choose_device
-from fedbench.engine.turns import Seat
+from fedbench.engine.choose import EngineChoice, choose_device, vmap_seconds
 from fedbench.errors import RunError, UserError, first_line
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored
@@ -34,40 +32,29 @@ from fedbench.torch_internals import is_out_of_memory
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Together:
-    """What a run of a group gets. Its process handles signals for all runs, and shows no progress."""
-
-    seat: Seat
-    signals: Signals = field(default_factory=lambda: Signals(lambda: ""))
-
-
 class Run:
     """A run that can be computed: a problem, and how it will be computed here."""
 
-    def __init__(
-        self,
-        config: Config,
-        session: Session | None = None,
-        group: ProcessGroup = ALONE,
-        together: Together | None = None,
-    ) -> None:
+    def __init__(self, config: Config, session: Session | None = None, group: ProcessGroup = ALONE) -> None:
         """Check everything that can be checked. Raises ConfigError or DataError with a one-line message.
 
-        `session`: what the runs of the process share; `group`: the processes that will compute; `together`:
-        the run's place in a group of runs.
+        `session`: what the runs of the process share; `group`: the processes that will compute.
         """
-        self.config, self.session, self.group, self.together = config, session or Session(), group, together
+        self.config, self.session, self.group = config, session or Session(), group
         device = choose_device(group.device(config.device))
         checks.check_processes(config, device, group.size)
         self.problem = problem_of(config, self.session)
         self.placement = foresee(self.problem, device, group)
 
+    @property
+    def seconds(self) -> float:
+        """What it takes, compared with other runs."""
+        return vmap_seconds(self.placement.load)
+
     def prepare(self, state: Path = Path("state"), kept: EngineChoice | None = None) -> Execution:
         """Put the run on its device, without computing anything of it. `state`: for clients' state on disk;
         `kept`: an earlier choice to keep."""
-        seat = self.together.seat if self.together else None
-        return execution(self.problem, self.placement, self.session, state, kept, seat)
+        return execution(self.problem, self.placement, self.session, state, kept)
 
     def go(self, directory: Path) -> dict[str, Any]:
         """Compute the run in `directory`, resume it, or report it if it is finished. Returns its summary.
@@ -125,8 +112,6 @@ class Run:
         if saved and saved.commit != (now := provenance.commit()):
             how = f"with commit {provenance.short(saved.commit)}, here {provenance.short(now)}"
             notes = (f"rounds 1 to {saved.loop_state['version']} were computed {how}",)
-        if self.together is not None:
-            self.together.seat.numerics = partial(set_numerics, self.problem, self.placement)
         while True:
             running: Execution | None = None
             try:
@@ -167,11 +152,11 @@ class Run:
             at = min(loop.version + 1, config.rounds)
             return f"waits for the end of round {at}, to save it" if writes else ""
 
-        observers: list[Observer] = [Files(target), *([] if self.together else [Shown()])]
+        observers: list[Observer] = [Files(target), Shown()]
         observers += [Logged(here, config)] if config.logger else []
         checkpointer = Checkpointer(target.path / CHECKPOINT, run_hash(config), config.checkpoint.seconds)
         results: Mapping[str, Any] | None = {"status": FAILED}
-        with (self.together.signals if self.together else Signals(under_way)).installed() as signals:
+        with Signals(under_way).installed() as signals:
             try:
                 rows, seconds = train(running, saved, observers, signals, checkpointer)
                 results = finish(running, rows, seconds, target)

@@ -26,7 +26,6 @@ from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
 from fedbench.runs.metrics import ending
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, STAGING, RunDirectory
-from fedbench.sweeps import together
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class RunJob:
 
             given = config = validate(cfg, config_directories(hydra))
             session().runs_to_come = self.to_come(config)
-            computed(config, lambda: Run(config, session(), together=together.place.get()).go(directory))
+            computed(config, lambda: Run(config, session()).go(directory))
             self._say(directory, cfg.resume)
         except InUse:
             pass
@@ -131,10 +130,9 @@ class RunJob:
                 raise RunError(line) from error
             self._say(directory, cfg.resume)
         finally:
-            if together.place.get() is None:  # else the group's end is theirs
-                self.make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+            self._make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
 
-    def make_tables(self, directory: Path) -> None:
+    def _make_tables(self, directory: Path) -> None:
         """Bring the sweep's tables up to date. They hold all its runs, so this process leaves them for nine
         times as long as they took. The sweep makes them at its end."""
         begun = time.monotonic()
@@ -165,8 +163,18 @@ def program(config: Config) -> str:
     """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
     differ."""
     choices = settings(flat(config)).items()  # null: a theorem's number
-    shaping = {key: v for key, v in choices if not together.is_free(key, 0 if v is None else v)}
-    return digest(shaping)
+    return digest({key: v for key, v in choices if not _is_free(key, 0 if v is None else v)})
+
+
+_FREE = ("partition", "schedule", "delay", "participation", "lr_schedule", "server_lr_schedule", "checkpoint")
+_FREE_KEYS = ("seed", "rounds", "target", "patience", "progress", "resume", "trace", "clients.total")
+
+
+def _is_free(key: str, value: object) -> bool:
+    """Whether runs with the same step may differ in a key."""
+    group = key.split(".")[0]
+    number = group == "algorithm" and isinstance(value, int | float) and not isinstance(value, bool)
+    return number or group in _FREE or key in _FREE_KEYS
 
 
 # ---- how a run ended, without torch ----------------------------------------------------------------------

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +197,6 @@ class Sweep:
         if ours is not None and ours.starts_processes(len(missing)):
             prepare()
         missing = checked(missing, len(runs))
-        if cfg.hydra.job.chdir:  # a job changes its whole process
-            missing = [replace(run, kind=None) for run in missing]
         before = f", {len(runs) - len(missing)} of them finished before" if len(missing) < len(runs) else ""
         log.info("%s%s, in %s", counted(len(runs), "run"), before, directory)
         with one_line_os_errors(f"write {directory}"):

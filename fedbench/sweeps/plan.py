@@ -21,8 +21,6 @@ from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
 from fedbench.errors import UsageError, UserError, counted, word
 from fedbench.runs import stored
 from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
-from fedbench.sweeps import together
-from fedbench.sweeps.together import Kind
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class PlannedRun:
     overrides: Sequence[str]
     choices: Mapping[str, Value]  # swept key -> its value
     config: Config
-    kind: Kind | None = None
-    """What it has in common with runs that can be computed together with it; None: it is computed alone."""
+    seconds: float = 0.0
+    """What it takes, compared with the other runs."""
 
     @property
     def has_ended(self) -> bool:
@@ -151,24 +149,21 @@ class Wanted:
 
 def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     """Make the checks that need the user's code, torch and the data: hyper-parameters, model, device; once
-    for all seeds. Returns the runs with their kinds. `of`: how many runs the sweep has. Raises a UserError
-    that names the run."""
+    for all seeds. Returns the runs with their `seconds`. `of`: how many runs the sweep has. Raises a
+    UserError that names the run."""
     if not runs:  # and torch is not needed
         return []
     from fedbench.runs.run import Run
     from fedbench.sweeps.job import session
 
-    kinds: dict[str, Kind | None] = {}
+    seconds: dict[str, float] = {}
     found = []
     for run in runs:
         but_for_the_seed = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
-        if but_for_the_seed not in kinds:
+        if but_for_the_seed not in seconds:
             with naming_the_run(run.choices, of):
-                kinds[but_for_the_seed] = together.kind_of(Run(run.config, session()))
-        kind = kinds[but_for_the_seed]
-        if kind is not None:
-            kind = replace(kind, key=digest([kind.key, repr(session().data_key(run.config))]))
-        found.append(replace(run, kind=kind))
+                seconds[but_for_the_seed] = Run(run.config, session()).seconds
+        found.append(replace(run, seconds=seconds[but_for_the_seed]))
     return found
 
 

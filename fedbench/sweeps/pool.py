@@ -1,8 +1,8 @@
-"""Worker processes that compute the groups of a sweep side by side.
+"""Computing the runs of a sweep: what a process needs for it, and worker processes that do it side by side.
 
-Workers take the next group when they have ended one; how a run ended is read from its directory. A process
+Workers take the next run when they have ended one; how a run ended is read from its directory. A process
 that dies is one failed run. The first signal stops all workers at a checkpoint. A worker whose parent is gone
-ends after its current group.
+ends after its current run.
 """
 
 from __future__ import annotations
@@ -23,25 +23,50 @@ from typing import Any
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import setup_globals
+from hydra.types import HydraContext
+from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fedbench.errors import counted
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals
-from fedbench.sweeps.job import ended_line, record_failure
+from fedbench.sweeps.job import RunJob, ended_line, prepared, record_failure
+from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.tables import collect
-from fedbench.sweeps.work import Work
 
 WORKERS_LOG = "workers.log"
 LOOK_SECONDS = 0.5
 PATIENCE = 60.0  # seconds for workers to save their checkpoints
 DONE = -1
-"""A group's state when it has ended; 0: it waits; N: the N-th worker computes it."""
+"""A run's state when it has ended; 0: it waits; N: the N-th worker computes it."""
 _CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _PRELOADED = ["fedbench.sweeps.preloaded"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a process, the sweep's own or a worker, needs to compute runs of a sweep."""
+
+    context: HydraContext
+    task: RunJob
+    config: DictConfig  # the sweep's
+    runs: Sequence[PlannedRun]
+
+    def compute(self, run: PlannedRun, more: Sequence[str] = ()) -> None:
+        """Compute a run that has not ended in the meantime. `more`: overrides; the run's own take precedence.
+        Raises KeyboardInterrupt if it was stopped."""
+        if run.has_ended:
+            return
+        keys = {text.partition("=")[0].lstrip("+") for text in run.overrides}
+        words = [*run.launched, *(word for word in more if word.partition("=")[0] not in keys)]
+        cfg = self.context.config_loader.load_sweep_config(self.config, words)
+        with open_dict(cfg):
+            cfg.hydra.job.id, cfg.hydra.job.num = str(run.number), run.number
+        with prepared(cfg, run.place):
+            self.task(cfg)
 
 
 @dataclass(frozen=True)
@@ -69,22 +94,19 @@ def prepare() -> None:
 
 
 class Pool:
-    """Worker processes, and what is known of their groups."""
+    """Worker processes, and what is known of their runs."""
 
     def __init__(self, work: Work, slots: Sequence[Slot]) -> None:
         self.work, self.slots = work, slots
         self.directory = Path(str(work.config.hydra.sweep.dir))
-        self.next = _CONTEXT.Value("i", 0)  # group that no worker has taken
-        self.states = _CONTEXT.Array("i", len(work.groups), lock=False)
+        self.next = _CONTEXT.Value("i", 0)  # run that no worker has taken
+        self.states = _CONTEXT.Array("i", len(work.runs), lock=False)
         self.stopping = _CONTEXT.Value("b", 0, lock=False)
         self.workers: dict[int, BaseProcess] = {}
-        self.died: set[int] = set()  # jobs that begin again
         self.said: set[int] = set()
-        self.count = 0
 
-    def run(self) -> set[int]:
-        """Compute all groups. Returns the jobs of joined groups whose process died; a run by itself has
-        failed then."""
+    def run(self) -> None:
+        """Compute all runs. Raises Interrupted after a signal."""
         signals, runs = Signals(self._under_way, raises=False), len(self.work.runs)
         shown = None if self.work.config.progress != "none" else True  # None: on a terminal
         bar = tqdm(total=runs, unit="run", disable=shown, leave=False, dynamic_ncols=True)
@@ -104,7 +126,6 @@ class Pool:
             raise Interrupted(
                 f"{how}; the same command goes on with what is missing", 128 + int(signals.stop)
             )
-        return self.died
 
     def _started(self, number: int) -> BaseProcess:
         worker = _Worker(
@@ -120,46 +141,30 @@ class Pool:
         return made
 
     def _ended(self, slot: int, worker: BaseProcess) -> None:
-        """A worker has found no further group, or has died."""
-        left = [number for number, state in enumerate(self.states) if state == slot + 1]
-        for number in left:
+        """A worker has found no further run, or has died."""
+        for number in [number for number, state in enumerate(self.states) if state == slot + 1]:
             self.states[number] = DONE
-            line = f"the process of this run died (exit code {worker.exitcode}); see "
-            line += str(self.directory / WORKERS_LOG)
-            group = self.work.groups[number]
-            if group.seats > 1:
-                log.warning("a process died with %d runs", len(group.jobs))
-            for job in group.jobs:
-                place, resume = self.work.runs[job].place, self.work.runs[job].config.resume
-                if resume and RunDirectory(place).status in FINISHED:  # else it may be that of before
-                    continue
-                if group.seats > 1:
-                    self.died.add(job)
-                else:
-                    record_failure(place, self.work.runs[job].config, line)
+            run, log_file = self.work.runs[number], self.directory / WORKERS_LOG
+            if not run.config.resume or RunDirectory(run.place).status not in FINISHED:  # else that of before
+                line = f"the process of this run died (exit code {worker.exitcode}); see {log_file}"
+                record_failure(run.place, run.config, line)
             collect(self.directory)
-        if left:
             self.workers[slot] = self._started(slot)
 
     def _say(self, bar: tqdm[Any]) -> None:
-        """Log a line for each run of groups that have ended since the last call."""
-        for number, group in enumerate(self.work.groups):
+        """Log a line for each run that has ended since the last call."""
+        for number, run in enumerate(self.work.runs):
             if self.states[number] != DONE or number in self.said:
                 continue
             self.said.add(number)
-            for job in group.jobs:
-                self.count += 1
-                bar.update()
-                here, resume = RunDirectory(self.work.runs[job].place), self.work.runs[job].config.resume
-                if not here.in_use and job not in self.died:  # in use by another process, which computes it
-                    log.info("%d of %d: %s", self.count, len(self.work.runs), ended_line(here, resume))
+            bar.update()
+            here = RunDirectory(run.place)
+            if not here.in_use:  # else another process computes it
+                line = ended_line(here, run.config.resume)
+                log.info("%d of %d: %s", len(self.said), len(self.work.runs), line)
 
     def _under_way(self) -> str:
-        count = sum(
-            len(group.jobs)
-            for group, state in zip(self.work.groups, self.states, strict=True)
-            if state not in (0, DONE)
-        )
+        count = sum(state not in (0, DONE) for state in self.states)
         return f"waits for {counted(count, 'run')} to end a round and save it" if count else ""
 
     def _dismiss(self, signals: Signals) -> None:
@@ -194,7 +199,7 @@ class _Worker:
 
 
 def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Worker) -> None:
-    """Compute one group after another, until there are no more, or all stop before it begins."""
+    """Compute one run after another, until there are no more, or all stop before it begins."""
     os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
     os.environ.clear()
     os.environ.update(worker.environment)  # the fork server may have been started under another one
@@ -219,11 +224,11 @@ def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Work
     while parent.is_alive():
         with following.get_lock():
             number, following.value = following.value, following.value + 1
-        if number >= len(work.groups):
+        if number >= len(work.runs):
             return
         states[number] = worker.number + 1
         try:
-            work.compute(work.groups[number], worker.slot.words)
+            work.compute(work.runs[number], worker.slot.words)
         except KeyboardInterrupt as stop:
             sys.stdout.flush()
             os._exit(getattr(stop, "exit_code", 130))

@@ -40,7 +40,7 @@ class Runs:
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        return types.SimpleNamespace(config=config, go=functools.partial(self.go, config))
+        return types.SimpleNamespace(config=config, seconds=1.0, go=functools.partial(self.go, config))
 
     def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""
@@ -102,7 +102,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     stand_in = Runs()
     monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
     monkeypatch.setattr("fedbench.sweeps.launch.time", types.SimpleNamespace(sleep=stand_in.wait))
-    monkeypatch.setattr("fedbench.sweeps.together.kind_of", lambda run: None)  # these have no steps to join
     return stand_in
 
 

@@ -23,7 +23,7 @@ def test_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedbench.sweeps.launcher.cores", lambda: 4)
     given = launcher("cpu")
     assert [len(given.slots(runs)) for runs in (1, 3, 9)] == [1, 3, 4]
-    assert [len(given.slots(9, threads=threads)) for threads in (2, 3, 8)] == [2, 1, 1]
+    assert [len(given.slots(9, threads)) for threads in (2, 3, 8)] == [2, 1, 1]
     assert launcher("cpu", processes=3).slots(8) == [None] * 3
 
 

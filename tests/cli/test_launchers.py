@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hydra.core.config_store import ConfigStore
-from run_files import read
+from run_files import metrics, read, same_model
 
 from fedbench.cli import main
 from fedbench.config.compose import compose
@@ -30,6 +31,22 @@ def test_another_launcher_completes_a_sweep(words: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = read(tmp_path / "sweep" / "runs.csv")
     assert [(row["seed"], row["status"]) for row in rows] == [("0", "completed"), ("1", "completed")]
+
+
+@pytest.mark.slow
+def test_processes_write_what_one_process_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Byte for byte but for times; and the longest runs come first."""
+    words = [*SMALL, "-m", "algorithm=scaffold", "rounds=1,4", "seed=0,1"]
+    assert main([*words, "hydra/launcher=basic", "hydra.sweep.dir=one"]) == 0
+    capsys.readouterr()
+    assert main([*words, "hydra.launcher.processes=1", "hydra.sweep.dir=many"]) == 0
+    ended = re.findall(r"^(\d) of 4: rounds_(\d)-", capsys.readouterr().out, re.MULTILINE)
+    assert ended == [("1", "4"), ("2", "4"), ("3", "1"), ("4", "1")]
+    places = sorted(file.parent.name for file in tmp_path.glob("one/*/metrics.csv"))
+    assert len(places) == 4
+    for place in places:
+        assert metrics(tmp_path / "one" / place) == metrics(tmp_path / "many" / place)
+        assert same_model(tmp_path / "one" / place, tmp_path / "many" / place)
 
 
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("processes", marks=pytest.mark.slow)])

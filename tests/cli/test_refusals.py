@@ -116,7 +116,6 @@ BY_A_RUN = [
     ("device=cuda:99", "device=cuda:99: "),
     (f"{POOL}[gpu]", "hydra.launcher.devices=[gpu]: must be a list of cpu, cuda, or cuda:N"),
     (f"{POOL}[cpu] hydra.launcher.processes=-1", "hydra.launcher.processes=-1: must be an integer >= 1"),
-    (f"{POOL}[cpu] hydra.launcher.together=0", "hydra.launcher.together=0: must be auto, 1 (each run"),
     (f"{POOL}[cpu] hydra.launcher.thread=2", "hydra.launcher.thread=2: no such key; "),
     (f"{POOL}[cpu,cuda:99]", "hydra.launcher.devices=cuda:99: "),
     ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),

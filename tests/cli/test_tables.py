@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tracemalloc
 from pathlib import Path
@@ -184,15 +183,10 @@ if parent_process() is not None and not os.path.exists('died'):
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path) -> None:
-    """The pool writes what the process cannot write any more, and the other runs end. Where the process has
-    computed several runs together, they begin again, each by itself."""
+    """The pool writes what the process cannot write any more, and the other runs end."""
     (tmp_path / "deadly.py").write_text(DEADLY)
     words = ["hooks=[deadly.py]", "rounds=1", "local.steps=1", "progress=none", "hydra.sweep.dir=s"]
     words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
-    out = fedbench.done("-m", *words, "seed=0,1,2", "hydra.sweep.dir=together")
-    assert "a process died with 3 runs\n3 runs begin again, each by itself\n" in out
-    os.unlink("died")
-    words += ["hydra.launcher.together=1"]
     code, _, err = fedbench("-m", *words, "seed=0,1,2")
     assert code == 1
     line = "the process of this run died (exit code -9); see s/workers.log"

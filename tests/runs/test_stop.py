@@ -99,6 +99,23 @@ def test_a_sweep_stops_all_its_workers_together(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("seed*/.*.tmp"))
 
 
+@pytest.mark.slow
+def test_a_signal_while_workers_start_stops_them(tmp_path: Path) -> None:
+    """They ignore signals until their imports are done. Nothing is computed, and nobody is waited for."""
+    words = [sys.executable, "-u", "-m", "fedbench", "-m", "rounds=100000", "algorithm=fedavg,fedadam"]
+    words += ["hydra.launcher.processes=1", "hydra/launcher=processes", f"hydra.sweep.dir={tmp_path}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as sweep:
+        assert sweep.stdout is not None
+        for line in sweep.stdout:
+            if line.startswith("1 process"):
+                break
+        time.sleep(0.03)
+        sweep.send_signal(signal.SIGINT)
+        rest, _ = sweep.communicate(timeout=50)  # workers that do not hear it are killed after 60 s
+    assert sweep.returncode == 130
+    assert "waits for 0" not in rest
+
+
 CTRL_C = """
 import os, signal, time
 from fedbench.sweeps.pool import prepare
