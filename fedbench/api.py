@@ -24,13 +24,14 @@ from fedbench.config.overrides import written
 from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
 from fedbench.runs import records
-from fedbench.runs.run_directory import MODEL, RunDirectory
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.stored import finished
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from matplotlib.figure import Figure
-    from torch import nn
+    from torch import Tensor, nn
 
 __all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]
 
@@ -77,12 +78,30 @@ class Run(records.Run):
     def model(self) -> nn.Module:
         """The global model of the last round, on the CPU, in evaluation mode.
 
-        It takes batches (B, *shape) as the run's data set prepares them (normalised if the run did so). The
-        data set is read to find the shape, below FEDBENCH_DATA if that is set. Raises UserError.
+        It takes batches (B, *shape) that `inputs` has prepared. Raises UserError.
         """
-        from fedbench.runs.model_files import stored_model
+        from fedbench.runs.prediction import model_of
 
-        return stored_model(self.files.config_here(), self.directory / MODEL)
+        return model_of(self.files)
+
+    def inputs(self, rows: Any) -> Tensor:
+        """New samples as `model` takes them: normalised as the run's data were.
+
+        `rows`: of a table with columns, a DataFrame, or the path of a CSV or Parquet file, with the columns
+        that are features (others are ignored); of other data an array, as an .npz file has it. Raises
+        DataError.
+        """
+        from fedbench.runs.prediction import inputs_of
+
+        return inputs_of(self.files, rows)
+
+    def predict(self, rows: Any) -> np.ndarray:
+        """The global model's predictions for new samples, `rows` as in `inputs`: labels as the data call them
+        (B,); targets (B, k) of regression; 0 and 1 (B, k) of multilabel; a label for each token (B, T) of
+        sequence. Raises UserError."""
+        from fedbench.runs.prediction import predicted
+
+        return predicted(self.files, rows)
 
 
 class Sweep:

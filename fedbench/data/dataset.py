@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from fedbench.counting import exact
+from fedbench.data.names import names_of
 from fedbench.data.options import TASKS
 from fedbench.errors import ConfigError, DataError
 
+Feature = tuple[str, str | None]
+"""A feature of a table: the column and, of a column of texts, the category for which it is 1."""
 CHUNK = 1 << 17  # numbers processed at once: they fit in a core's cache
 
 
@@ -46,6 +49,13 @@ class Dataset:
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
     on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
     labels: tuple[float | str, ...] | None = None  # what the data call their classes; None: 0, 1, 2, ...
+    names: tuple[str, ...] | None = (
+        None  # further names of the classes, where the data have numbers and names
+    )
+    features: tuple[Feature, ...] = ()  # what the features of a table are; empty: not known
+    users: tuple[str, ...] | None = (
+        None  # (N,) of pooled data of partition=natural: the user that client i is
+    )
     # how a pooled data set was divided, as partition.npz keeps it; empty: it was not pooled
     pooled: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -175,10 +185,9 @@ def from_arrays(
     texts), `classes` (by default the largest training label + 1), `files`, `note`.
     """
     place = str(where or f"dataset={name}")
-    samples = {"x_train": x_train, "x_test": x_test}
-    fields["on_disk"] = tuple(key for key, x in samples.items() if isinstance(x, np.memmap))
-    take = _samples if fields.get("vocabulary") is None else _tokens
-    x, x_test = (take(f"{place}: {key}", x) for key, x in samples.items())
+    given = {"x_train": x_train, "x_test": x_test}
+    fields["on_disk"] = tuple(key for key, x in given.items() if isinstance(x, np.memmap))
+    x, x_test = (samples(f"{place}: {key}", x, fields.get("vocabulary")) for key, x in given.items())
     discrete = fields.get("task", "classification") in ("classification", "sequence")
     convert = _labels if discrete else _targets
     y, y_test = convert(f"{place}: y_train", y_train), convert(f"{place}: y_test", y_test)
@@ -195,6 +204,12 @@ def _tensor(x: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(x)
+
+
+def samples(where: str, x: np.ndarray, vocabulary: int | None) -> np.ndarray:
+    """x as a `Dataset` has it: images (n, c, h, w), features (n, f), or with a `vocabulary` tokens (n, t).
+    Raises DataError, which begins with `where`, if it cannot be used."""
+    return _samples(where, x) if vocabulary is None else _tokens(where, x)
 
 
 def _samples(where: str, x: np.ndarray) -> np.ndarray:
@@ -264,16 +279,23 @@ def of_classes(data: Dataset, labels: Sequence[int | str]) -> Dataset:
     if data.task != "classification":
         allowed = f"must be null: {data.name} has none ({data.task})"
         raise ConfigError("dataset.classes", list(labels), allowed)
-    names = range(data.classes) if data.labels is None else data.labels
-    known = {str(name): at for at, name in enumerate(names)}
+    known = {str(name): at for at, name in enumerate(data.labels or range(data.classes))}
     there = f"{data.name} has {data.classes} classes, from 0 on"
-    if data.labels is not None:
+    if data.names is not None:
+        there = f"the labels of {data.name} are {', '.join(data.names[:20])}"
+    elif data.labels is not None:
         there = f"the labels of {data.name} are {', '.join([*known][:20])}"
+    named = {**known, **{name: at for at, name in enumerate(data.names or ())}}
     place = torch.full((data.classes,), -1)
+    chosen: list[int] = []
     for rank, label in enumerate(labels):
-        at = known.get(str(label))
+        at = (named if isinstance(label, str) else known).get(str(label))
         if at is None or not all((y == at).any() for y in (data.y_train, data.y_test)):
             raise ConfigError("dataset.classes", label, f"has no training or no test samples: {there}")
+        if at in chosen:
+            first = labels[chosen.index(at)]
+            raise ConfigError("dataset.classes", list(labels), f"names one class twice: {first} and {label}")
+        chosen.append(at)
         place[at] = rank
     train, test = (place[y] >= 0 for y in (data.y_train, data.y_test))
     which = ", ".join(map(str, labels))
@@ -284,6 +306,8 @@ def of_classes(data: Dataset, labels: Sequence[int | str]) -> Dataset:
     kept = _kept(data, "train", train) | _kept(data, "test", test)
     kept |= {key: place[kept[key]] for key in ("y_train", "y_test")}
     kept |= {"classes": len(labels), "labels": tuple(labels), "note": joined(data.note, note)}
+    if data.names is not None:
+        kept["names"] = tuple(data.names[at] for at in chosen)
     return dataclasses.replace(data, **kept)
 
 
@@ -328,5 +352,5 @@ def pooled(data: Dataset) -> Dataset:
         data,
         x_train=torch.cat([data.x_train, data.x_test]),
         y_train=torch.cat([data.y_train, data.y_test]),
-        client=np.concatenate(clients) if len(clients) == 2 else None,
+        client=np.concatenate([*map(names_of, clients)]) if len(clients) == 2 else None,
     )

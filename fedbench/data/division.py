@@ -27,6 +27,7 @@ class ToPartition:
     rng: np.random.Generator
     natural: np.ndarray | None
     pool: float | None = None  # dataset.pool: the samples are those of the training and the test set
+    called: tuple[tuple[object, ...], ...] = ()  # what the data call the classes, in each way they do
 
 
 @dataclass(frozen=True)

@@ -122,10 +122,10 @@ def load_npz(path: Path, name: str, **fields: Any) -> Dataset:
     fields["test_client"] = arrays.get("client_test", arrays.get("user_test"))
     fields["files"] = tuple(map(file_record, files))
     data = from_arrays(name, *(arrays[key] for key in NAMES), where=path, **fields)
-    return data if "classes" in fields or data.task != "classification" else _without_samples(data)
+    return data if "classes" in fields or data.task != "classification" else without_samples(data)
 
 
-def _without_samples(data: Dataset) -> Dataset:
+def without_samples(data: Dataset) -> Dataset:
     """Add a note on the labels below the largest that no training sample has."""
     absent = np.flatnonzero(np.bincount(data.y_train.numpy(), minlength=data.classes) == 0).tolist()
     if not absent:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedbench.data.dataset import Dataset
+from fedbench.data.columns import Name, Part, column, of_arrow
+from fedbench.data.dataset import Dataset, Feature
 from fedbench.data.files import file_record
+from fedbench.data.images import of_images
 from fedbench.data.options import HuggingFace
 from fedbench.data.tables import (
-    Part,
     Samples,
     divided,
     features_of,
@@ -33,24 +35,23 @@ def load_hf(options: HuggingFace) -> Dataset:
     """
     where = as_given(options.path)
     splits = _splits(options, where)
-    named = {"x": options.x, "target": options.target, "user": options.user}
+    drop = options.drop or ()
+    if drop and options.x is not None:
+        allowed = f"must be null: dataset.x={options.x} is the only column of samples"
+        raise ConfigError("dataset.drop", [*drop], allowed)
+    named = [("x", options.x), ("target", options.target), ("user", options.user)]
     for _, split in splits:
-        for key, name in named.items():
+        for key, name in [*named, *(("drop", name) for name in drop)]:
             if name is not None and name not in split.column_names:
                 raise no_column(key, name, options.path, split.column_names)
     y, fields = _targets(options, splits)
     if options.x is not None:
-        x = [_column(split, options.x, options.path) for _, split in splits]
-        if len(kinds := {str(values.dtype) for values in x}) > 1:
-            both = " and ".join(sorted(kinds))
-            raise DataError(f"{options.path}: the column {options.x} holds {both}; one type is expected")
-        if options.vocabulary is None and x[0].dtype.kind in "iub" and x[0].dtype != np.uint8:
-            x = [values.astype(np.float32) for values in x]
+        x = _samples(options, splits)
     else:
-        x = _features(options, splits)
+        x, fields["features"] = _features(options, splits)
     who = None
     if options.user is not None:
-        plain = [_frame(name, split, [options.user]) for name, split in splits]
+        plain = [_part(name, split, [options.user]) for name, split in splits]
         refuse_empty(plain)
         who = users_of(plain, options.user)
     files = tuple(map(file_record, files_below(where)))
@@ -61,8 +62,29 @@ def load_hf(options: HuggingFace) -> Dataset:
 Splits = list[tuple[str, Any]]  # each with its name in error lines
 
 
-def _features(options: HuggingFace, splits: Splits) -> Samples:
-    others = {options.target, options.user}
+def _samples(options: HuggingFace, splits: Splits) -> Samples:
+    """The column of samples of each split: images, numbers (as floats that hold them exactly) or tokens."""
+    name = str(options.x)
+    if all(type(split.features[name]).__name__ == "Image" for _, split in splits):
+        return of_images([(f"{where}: the column {name}", _images(split, name)) for where, split in splits])
+    x = [_column(split, name, options.path) for _, split in splits]
+    if len(kinds := {str(values.dtype) for values in x}) > 1:
+        both = " and ".join(sorted(kinds))
+        raise DataError(f"{options.path}: the column {name} holds {both}; one type is expected")
+    if options.vocabulary is None and x[0].dtype.kind in "iub" and x[0].dtype != np.uint8:
+        exact = all(
+            abs(int(end)) <= 1 << 24 for values in x if values.size for end in (values.min(), values.max())
+        )
+        x = [values.astype(np.float32 if exact else np.float64) for values in x]
+    return x
+
+
+def _images(split: Any, name: str) -> Iterator[Any]:
+    return (row[name] for row in split.select_columns([name]).with_format(None))
+
+
+def _features(options: HuggingFace, splits: Splits) -> tuple[Samples, tuple[Feature, ...]]:
+    others = {options.target, options.user, *(options.drop or ())}
     names = [name for name in splits[0][1].column_names if name not in others]
     for where, split in splits:
         if odd := sorted({*split.column_names} - others ^ {*names}):
@@ -71,18 +93,20 @@ def _features(options: HuggingFace, splits: Splits) -> Samples:
             if type(split.features[name]).__name__ not in {"Value", "ClassLabel"}:
                 allowed = f"must be the column of samples: {name} has more than one number in a row"
                 raise ConfigError("dataset.x", None, allowed)
-    parts = [_frame(where, split, names) for where, split in splits]
+    parts = [_part(where, split, names) for where, split in splits]
     refuse_empty(parts)
     return features_of(parts, [])
 
 
-def _frame(where: str, split: Any, names: list[str]) -> Part:
+def _part(where: str, split: Any, names: list[str]) -> Part:
     """Plain columns of a split; a ClassLabel's as names, an unknown label as an empty cell."""
-    frame = split.select_columns(names).to_pandas()
-    for name in frame.columns:
+    table, columns = split.select_columns(names).with_format("arrow")[:], {}
+    for name in table.column_names:
+        columns[name] = of_arrow(table.column(name))
         if (classes := getattr(split.features[name], "names", None)) is not None:
-            frame[name] = frame[name].map(dict(enumerate(classes)))
-    return Part(where, frame)
+            numbers = np.where(columns[name].empty, -1, columns[name].values).astype(np.int64)
+            columns[name] = column(np.array([*classes, ""], dtype=object)[numbers])
+    return Part(where, columns, table.num_rows)
 
 
 def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, dict[str, Any]]:
@@ -90,17 +114,19 @@ def _targets(options: HuggingFace, splits: Splits) -> tuple[Samples, dict[str, A
     name = options.target
     kinds = [type(split.features[name]).__name__ for _, split in splits]
     if options.task in (None, "classification", "regression") and {*kinds} <= {"Value", "ClassLabel"}:
-        parts = [_frame(where, split, [name]) for where, split in splits]
+        parts = [_part(where, split, [name]) for where, split in splits]
         refuse_empty(parts)
         known = getattr(splits[0][1].features[name], "names", None)
         if known is None or options.task == "regression":
             return targets_of(parts, name, options.task)
-        numbers = {label: number for number, label in enumerate(known)}
+        place: dict[Name, int] = {label: at for at, label in enumerate(known)}
+        y = []
         for part in parts:
-            if new := {*part.frame[name].astype(str)} - {*known}:
-                raise part.holds(name, f"{sorted(new)[0]}, no class of {parts[0].where}")
-        y = [part.frame[name].map(numbers).to_numpy(dtype=np.int64) for part in parts]
-        return y, {"task": "classification", "classes": len(known)}
+            found, index = part.distinct(name)
+            if new := [label for label in found if label not in place]:
+                raise part.holds(name, f"{new[0]}, no class of {parts[0].where}")
+            y.append(np.array([place[label] for label in found])[index])
+        return y, {"task": "classification", "classes": len(known), "names": (*known,)}
     if options.task is None:
         allowed = f"say which: the target {name} of {options.path} holds more than one value in a row"
         raise ConfigError("dataset.task", None, allowed)
@@ -145,9 +171,24 @@ def _inner(feature: Any, name: str) -> Any:
 
 def _column(split: Any, name: str, where: str) -> np.ndarray:
     """The values (n, ...) of a column; numbers keep the type in which they are stored."""
+    import pyarrow as pa
+
     stored = str(_inner(split.features[name], "dtype"))
     kind = {"dtype": np.dtype(stored)} if stored in np.sctypeDict else {}
-    with refusing(f"{where}: the column {name} cannot be read"):  # also a file that holds an image
+    with refusing(f"{where}: the column {name} cannot be read"):
+        cells = split.select_columns([name]).with_format("arrow")[:].column(name).combine_chunks()
+        while True:  # NumPy would show an integer that is missing as another one
+            if cells.null_count:
+                row = f" in row {int(cells.is_null().to_numpy(zero_copy_only=False).argmax())}"
+                raise DataError(
+                    f"{where}: the column {name} is empty{row if len(cells) == len(split) else ''}"
+                )
+            if isinstance(cells, pa.ExtensionArray):
+                cells = cells.storage
+            elif not (pa.types.is_nested(cells.type) and hasattr(cells, "flatten")):
+                break
+            else:
+                cells = cells.flatten()
         values = np.asarray(split.select_columns([name]).with_format("numpy", **kind)[:][name])
     if values.dtype == object:
         values = np.array(values.tolist()) if isinstance(values[0], str) else values

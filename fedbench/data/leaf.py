@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedbench.data.dataset import Dataset, from_arrays
-from fedbench.data.files import file_record
+from fedbench.data.files import file_record, without_samples
 from fedbench.errors import DataError, first_line, printable, refusing
 
 LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -43,7 +43,7 @@ def load_leaf(directory: Path, *, task: str) -> Dataset:
         raise DataError(f"{directory}: dataset.task=sequence needs texts, and a sample is a {kind}")
     else:
         pairs = [part.numbers() for part in parts]
-    return from_arrays(
+    data = from_arrays(
         "leaf",
         *pairs[0],
         *pairs[1],
@@ -53,6 +53,7 @@ def load_leaf(directory: Path, *, task: str) -> Dataset:
         where=directory,
         **fields,
     )
+    return data if data.vocabulary is not None else without_samples(data)
 
 
 class _Part:
@@ -67,7 +68,7 @@ class _Part:
         seen: set[str] = set()
         for file in files:
             try:
-                content = json.loads(file.read_text(encoding="utf-8"))
+                content = json.loads(file.read_text(encoding="utf-8-sig"))
                 users, data = content["users"], content["user_data"]
                 if sorted(users) != sorted(data) or seen & {*users}:
                     raise ValueError("`users` must name each user in `user_data` once, and no file's twice")
@@ -101,12 +102,13 @@ class _Part:
         with refusing(f"{self.directory}: all samples must have the same number of values"):
             for values, label in zip(self.x, self.y, strict=True):
                 row = np.array(values, dtype=object)  # beside numbers, true and false would become numbers
-                if not {*map(type, row.flat)} <= {int, float} or type(label) is not int:
+                number = type(label) in (int, float) and label == int(label) and abs(label) < 1 << 53
+                if not {*map(type, row.flat)} <= {int, float} or not number:
                     raise self._unexpected(values, label)
                 rows.append(row.astype(np.float32))
             array = np.stack(rows)
         array = array.reshape(-1, 28, 28) if array.ndim == 2 and array.shape[1] == 784 else array
-        return array, np.array(self.y)
+        return array, np.array([*map(int, self.y)])
 
     def _unexpected(self, sample: Any, label: Any) -> DataError:
         unread = f"the sample {str(sample)[:40]!a} has the label {str(label)[:40]!a}"

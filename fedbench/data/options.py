@@ -40,6 +40,23 @@ def _user() -> Any:
     return text(None, null="none", help="the column with the user of each row (partition=natural)")
 
 
+def _drop() -> Any:
+    return custom(
+        None,
+        _columns,
+        "a list of columns, such as [date, id]",
+        null="none",
+        help="columns that are no features: left out, whatever they hold",
+    )
+
+
+def _columns(value: Any) -> list[str]:
+    fit = isinstance(value, list | tuple) and value and all(type(name) in (int, str) for name in value)
+    if not fit or len({*map(str, value)}) < len(value):
+        raise ValueError
+    return [*map(str, value)]
+
+
 def _test_fraction(default: float = 0.2, help: str = "of the rows, drawn at random") -> Any:
     return number(default, low=0, high=0.9, without=(0,), help=help)
 
@@ -205,12 +222,19 @@ _CLASSES = "classification, of texts, two numbers, or 0 or 1 to C without a gap;
 
 @dataclass(frozen=True)
 class Table(DatasetOptions):
-    """Your own table with a row per sample: CSV, TSV or Parquet by the file name, else LIBSVM."""
+    """Your own table with a row per sample: CSV, TSV, Parquet (also a directory of files) or HDF5 of
+    TensorFlow Federated (a group per user) by the file name, else LIBSVM.
+    """
 
     name = "table"
-    path: str = text(None, words="the path of a table", help="dataset.path=FILE.csv, .parquet, ...")
+    path: str = text(
+        None,
+        words="the path of a table",
+        help="dataset.path=FILE.csv, .tsv, .parquet, .h5, ..., or DIR of .parquet",
+    )
     target: str | None = text(None, null="of LIBSVM only, which has no names", help="the column to predict")
     user: str | None = _user()
+    drop: list[str] | None = _drop()
     header: bool | None = switch(
         None,
         null="yes, and refused where it could be data",
@@ -242,6 +266,7 @@ class HuggingFace(DatasetOptions):
     )
     target: str = text("label", help="the column to predict")
     user: str | None = _user()
+    drop: list[str] | None = _drop()
     task: str | None = choice(None, TASKS, null=_CLASSES, help="what the target is")
     vocabulary: int | None = _vocabulary()
 

@@ -27,6 +27,7 @@ from fedbench.data.label_skew import (
     Shards,
     Similarity,
 )
+from fedbench.data.names import names_of, numbered
 from fedbench.errors import ConfigError
 from fedbench.fields import integer, nonnegative, positive, text
 from fedbench.files import as_given
@@ -85,30 +86,40 @@ class PowerLaw(PartitionOptions):
 
 
 class Natural(PartitionOptions):
-    """The data set's own clients (dataset=synthetic has some). If clients.total is smaller than their number,
-    that many of them are drawn at random."""
+    """The data set's own clients (dataset=synthetic has some), numbered in order: integers by their value,
+    then names as texts. If clients.total is smaller than their number, that many of them are drawn at random.
+    A run's users.csv says who is who.
+    """
 
     name = "natural"
 
     def draw(self, p: ToPartition) -> np.ndarray:
         if p.natural is None:
             others = ", ".join(name for name in PARTITIONS if name != "natural")
-            raise ConfigError("partition", "natural", f"this dataset has no clients of its own; use {others}")
-        users, client = np.unique(p.natural, return_inverse=True)
+            lacks = "this dataset has no clients of its own"
+            if p.pool is not None:
+                lacks = (
+                    "dataset.pool needs the own clients of training and test samples (client and client_test)"
+                )
+            raise ConfigError("partition", "natural", f"{lacks}; use {others}")
+        users, client = numbered(p.natural)
         if len(users) < p.clients:
             allowed = f"must be at most {len(users)}, the data's own clients"
             raise ConfigError("clients.total", p.clients, allowed)
         if len(users) == p.clients:
-            return client.astype(np.int64)
+            return client
         number = np.full(len(users), UNUSED)
         number[np.sort(p.rng.permutation(len(users))[: p.clients])] = np.arange(p.clients)
-        return number[client]
+        return np.asarray(number[client])
 
 
 @dataclass(frozen=True)
 class File(PartitionOptions):
     """Read from a partition.npz as every run writes it: `client` holds each training sample's client, or -1
-    for none. The file of a run with dataset.pool fits the same pool alone, and names the test samples too."""
+    for none. The file of a run with dataset.pool fits the same pool alone, and names the test samples too. An
+    array `label`, the class or its name of each sample that `client` has, is compared with the data's,
+    because rows in another order would get other clients.
+    """
 
     name = "file"
     path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")
@@ -137,9 +148,10 @@ class File(PartitionOptions):
             client = client.astype(np.int64)
             trained = client[(client != UNUSED) & ~test]
             empty = np.flatnonzero(np.bincount(trained, minlength=p.clients) == 0)
-            if not empty.size:
+            other = self._other_label(arrays.get("label"), p)
+            if not empty.size and other is None:
                 return client
-            why = f"client {empty[0]} of clients.total={p.clients} has no sample"
+            why = other or f"client {empty[0]} of clients.total={p.clients} has no sample"
         raise ConfigError("partition.path", self.path, f"does not fit: {why}")
 
     def tests(self) -> np.ndarray | None:
@@ -152,8 +164,28 @@ class File(PartitionOptions):
             raise ConfigError("partition.path", self.path, "no such file; a partition.npz is expected")
         from fedbench.data.files import read_npz  # imports torch
 
-        arrays = read_npz(path, ("client",), ("pool",))
-        return read_npz(path, ("pool", "pooled_client", "pooled_test")) if "pool" in arrays else arrays
+        arrays = read_npz(path, ("client",), ("pool", "label"))
+        pooled = ("pool", "pooled_client", "pooled_test")
+        return read_npz(path, pooled, ("label",)) if "pool" in arrays else arrays
+
+    def _other_label(self, label: np.ndarray | None, p: ToPartition) -> str | None:
+        """Where the file's labels are not those of the samples; None if they are, or it has none."""
+        if label is None:
+            return None
+        if label.dtype.kind not in "biufSU" or label.shape != p.labels.shape[: max(1, label.ndim)]:
+            expected = f"one label per sample, {p.labels.shape}, is expected"
+            return f"label is {label.dtype} of shape {label.shape}; {expected}"
+        if label.dtype.kind == "f" or p.labels.ndim > 1:
+            others = [(label, p.labels.reshape(label.shape))]
+        else:
+            ways = [range(p.classes), *p.called]  # the numbers of classes, or what the data call them
+            others = [(names_of(label), np.array([*map(str, way)])[p.labels]) for way in ways]
+        given, known = min(others, key=lambda both: np.count_nonzero(both[0] != both[1]))
+        if (given == known).all():
+            return None
+        at = int((given != known).reshape(len(given), -1).any(1).argmax())
+        what = f"sample {at} has the label {given[at]} there and {known[at]} in the data"
+        return f"{what}: the rows are in another order"
 
 
 PARTITIONS: dict[str, type[PartitionOptions]] = {

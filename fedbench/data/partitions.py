@@ -9,7 +9,8 @@ import numpy as np
 from fedbench.counting import exact, running_index, share_of
 from fedbench.data.dataset import Dataset, joined
 from fedbench.data.division import UNUSED, PartitionOptions, ToPartition
-from fedbench.data.partition_options import PARTITIONS
+from fedbench.data.names import numbered
+from fedbench.data.partition_options import PARTITIONS, Natural
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, host_generator, make_key
 
@@ -22,12 +23,14 @@ def partition(
     seed: int,
     natural: np.ndarray | None = None,
     pool: float | None = None,
+    called: tuple[tuple[object, ...], ...] = (),
 ) -> np.ndarray:
     """Client (n,) int64 of every training sample, in 0..clients-1. Every client has at least one sample.
     With lognormal_labels, natural and file, a sample that no client gets has UNUSED, -1.
 
     `labels`: (n,) in 0..classes-1, or targets (n, k) if there are no classes. `seed`: the run's, used if
     partition.seed is null. `natural`: the data set's own assignment, if it has one. `pool`: dataset.pool.
+    `called`: what the data call the classes.
     Raises ConfigError if the options do not fit the data.
     """
     if clients > len(labels):
@@ -39,14 +42,37 @@ def partition(
         allowed = f"divides by class, and this data set has no classes; use {others}"
         raise ConfigError("partition", options.name, allowed)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION)
-    return options.draw(ToPartition(labels, classes, clients, rng, natural, pool))
+    return options.draw(ToPartition(labels, classes, clients, rng, natural, pool, called))
 
 
-def clients_of(whose: np.ndarray, users: np.ndarray | None, client: np.ndarray) -> np.ndarray:
-    """Client (m,) of each test sample, UNUSED if its user is not a client. `whose` (m,): the users of the
-    test samples. `users` (n,), `client` (n,): user and client of each training sample."""
-    numbers = {} if users is None else dict(zip(users.tolist(), client.tolist(), strict=True))
-    return np.array([numbers.get(user, UNUSED) for user in whose.tolist()], dtype=np.int64)
+def partition_of(
+    data: Dataset, options: PartitionOptions, clients: int, seed: int, pool: float | None = None
+) -> np.ndarray:
+    """`partition` of a data set's training samples."""
+    y, called = data.y_train.numpy(), tuple(filter(None, (data.labels, data.names)))
+    return partition(options, y, data.classes, clients, seed, data.client, pool, called)
+
+
+def clients_of(whose: np.ndarray, users: np.ndarray, client: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Client (m,) of each test sample, UNUSED if its user is not a client; and those of the test samples'
+    users who have no training sample. `whose` (m,): the users of the test samples. `users` (n,), `client`
+    (n,): user and client of each training sample."""
+    names, index = numbered(users)
+    number = np.full(len(names), UNUSED)
+    number[index] = client
+    known = dict(zip(names.tolist(), number.tolist(), strict=True))
+    owners, place = numbered(whose)
+    strangers = [name for name in owners.tolist() if name not in known]
+    return np.array([known.get(name, UNUSED) for name in owners.tolist()], dtype=np.int64)[place], strangers
+
+
+def users_of(users: np.ndarray, client: np.ndarray, clients: int) -> tuple[str, ...]:
+    """The user that each of the clients is. `users` (n,), `client` (n,): those of each training sample."""
+    names, index = numbered(users)
+    used = client != UNUSED
+    user = np.zeros(clients, dtype=np.int64)
+    user[client[used]] = index[used]
+    return tuple(names[user].tolist())
 
 
 def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, seed: int) -> Dataset:
@@ -55,7 +81,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, 
 
     `seed`: the run's, used if partition.seed is null. Raises ConfigError as `partition` does.
     """
-    client = partition(options, data.y_train.numpy(), data.classes, clients, seed, data.client, pool)
+    client = partition_of(data, options, clients, seed, pool)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
     tests = options.tests()
     if tests is None:
@@ -68,6 +94,8 @@ def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, 
         f"training and {len(test):,} test samples, {unused:,} samples belong to no client"
     )
     is_test = np.isin(np.arange(len(client)), test)
+    own = data.client if isinstance(options, Natural) else None
+    users = None if own is None else users_of(own, client, clients)
     return dataclasses.replace(
         data,
         x_train=data.x_train[train],
@@ -77,6 +105,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, 
         y_test=data.y_train[test],
         test_client=client[test],
         pooled={"pool": np.array(pool), "pooled_client": client, "pooled_test": is_test},
+        users=users,
         note=joined(data.note, note),
     )
 

@@ -118,9 +118,9 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 
 
-def _there(key: str, given: str, expected: str) -> Path:
+def _there(key: str, given: str, expected: str, or_directory: bool = False) -> Path:
     path = as_given(given)
-    if not path.is_file():
+    if not (path.is_file() or (or_directory and path.is_dir())):
         raise ConfigError(f"dataset.{key}", given, f"no such file; {expected}")
     return path
 
@@ -133,13 +133,12 @@ def _raw(options: DatasetOptions, root: Path, seed: int, clients: int) -> Datase
     if isinstance(options, Synthetic):
         return synthetic(options, seed, clients)
     if isinstance(options, Npz):
-        path = as_given(options.path)
-        if not path.is_dir():
-            _there("path", options.path, "an .npz with x_train, y_train, x_test, y_test is expected")
+        expected = "an .npz with x_train, y_train, x_test, y_test is expected"
+        path = _there("path", options.path, expected, or_directory=True)
         return load_npz(path, "npz", task=options.task, vocabulary=options.vocabulary)
     if isinstance(options, Table):
-        path = _there("path", options.path, "a table is expected")
-        test = options.test_path and _there("test_path", options.test_path, "a table is expected")
+        path = _there("path", options.path, "a table is expected", or_directory=True)
+        test = options.test_path and _there("test_path", options.test_path, "a table is expected", True)
         return load_table(options, path, test or None)
     if isinstance(options, HuggingFace):
         return load_hf(options)

@@ -1,83 +1,38 @@
-"""Tables with a row per sample: CSV, TSV, Parquet and LIBSVM; and the rules by which columns become samples,
-labels and users, which Hugging Face data sets share.
+"""Tables with a row per sample: the rules by which columns become samples, labels and users, which Hugging
+Face data sets share.
 
 What a table does not say is refused: empty cells, a column of numbers and texts, labels or categories that
-only the test set has.
+only the test set has, a text that says nothing about another row.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+import re
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedbench.counting import exact
-from fedbench.data.dataset import Dataset, from_arrays
+from fedbench.data import table_files as files
+from fedbench.data.columns import NUMBERS, TEXTS, Name, Part
+from fedbench.data.dataset import Dataset, Feature, from_arrays
 from fedbench.data.files import file_record, refuse_too_large
 from fedbench.data.options import Table
-from fedbench.errors import ConfigError, DataError, needs, refusing
+from fedbench.data.table_files import is_number
+from fedbench.errors import ConfigError, DataError
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-_PARQUET = (".parquet", ".pq")
-_COMPRESSED = (".gz", ".bz2", ".xz", ".zip", ".zst")
 _NUMBER_SIGNS = r"[\s,$€£%']"  # what people write in numbers: "1,250", "3,5", "45 %"
+_DATE = re.compile(r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([T ]\d\d?:\d\d.*)?")
+_DAYS = ("a Timestamp", "a date")  # kinds of columns that may name a user, but are no features
 CATEGORIES = 1000
 """A column with more different texts than this is no category."""
+FEW = 20
+"""A column with up to as many different texts is a category, however few rows there are; with more, each has
+to stand in two rows on average."""
 
-
-@dataclass(frozen=True)
-class Part:
-    """The rows of one file or split: a pandas DataFrame, and its name in error lines."""
-
-    where: str
-    frame: Any
-
-    def numbers(self, name: str) -> Any:
-        """The column as float64 (rows,), or None if it holds texts. Raises DataError if it is neither."""
-        import pandas as pd
-
-        column = self.frame[name]
-        if isinstance(column.dtype, pd.CategoricalDtype):
-            return None
-        if column.dtype == object and all(isinstance(value, Decimal) for value in column):
-            column = column.astype(float)
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
-            return column.to_numpy(dtype=np.float64, copy=True)
-        for value in column:
-            if not isinstance(value, str):
-                raise self.holds(name, f"a {type(value).__name__}; numbers or texts are expected")
-        return None
-
-    def mixed(self, name: str) -> tuple[str, str] | None:
-        """A number and another text of a column of texts; None if it does not have both. Of another notation
-        ("1,5") the number is called as it is written."""
-        import pandas as pd
-
-        texts = pd.Series(self.frame[name].astype(str).unique())
-        numbers = pd.to_numeric(texts, errors="coerce").notna()
-        signed = pd.to_numeric(texts.str.replace(_NUMBER_SIGNS, "", regex=True), errors="coerce").notna()
-        if numbers.all() or not signed.any():
-            return None
-        return texts[signed].iloc[0], next(iter(texts[~signed]), texts[~numbers].iloc[0])
-
-    def refuse_mixed(self, name: str) -> None:
-        """Raise DataError if a column of texts holds a number."""
-        if (both := self.mixed(name)) is not None:
-            number, text = both
-            what = f"the number '{number}' and the text '{text}'"
-            if number == text or not _is_number(number):
-                what = f"'{number}', which is no plain number"
-            raise self.holds(name, f"{what}; numbers or texts are expected")
-
-    def holds(self, name: str, what: str) -> DataError:
-        """The error for a column that holds something else than it should."""
-        return DataError(f"{self.where}: the column {name} holds {what}")
+Samples = list[np.ndarray]  # an array for each part
 
 
 def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
@@ -85,138 +40,201 @@ def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
     `options.test_fraction` of the rows, drawn at random, the same for every seed.
 
     Classes are the target's sorted values. All columns but target and user are features: numbers as they are,
-    the rest one-hot. A file that is neither CSV nor Parquet by its name is read as LIBSVM, which has none.
-    Raises ConfigError and DataError.
+    the rest one-hot. A file that is neither CSV, Parquet nor HDF5 by its name is read as LIBSVM, which has no
+    names. Raises ConfigError and DataError.
     """
     paths = [path, *([test_path] if test_path else [])]
-    kinds = [_kind(file) for file in paths]
+    kinds = [files.kind_of(file) for file in paths]
     if len({*kinds}) > 1:
         raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
-    read = _libsvm if kinds[0] == "LIBSVM" else _columns
-    x, parts, target, who = read(paths, options)
+    kind, more = kinds[0], {}
+    absent = {files.LIBSVM: ("target", "user", "header", "drop"), files.HDF5: ("user", "header")}
+    why = {files.LIBSVM: "has no names (LIBSVM)", files.HDF5: "has a group for each user (HDF5)"}
+    why[files.PARQUET] = "has its columns' names (Parquet)"
+    for key in absent.get(kind, ("header",) if kind == files.PARQUET else ()):
+        if (value := getattr(options, key)) is not None:
+            raise ConfigError(f"dataset.{key}", value, f"must be null: {path} {why[kind]}")
+    if kind == files.LIBSVM:
+        x, parts, target, who = files.read_libsvm(paths)
+    elif kind == files.HDF5:
+        x, parts, target, who = files.read_hdf5(paths, options.target, options.drop or ())
+    else:
+        x, parts, target, who, more["features"] = _columns(paths, options, kind)
     y, fields = targets_of(parts, target, options.task)
-    files = tuple(map(file_record, paths))
-    return divided("table", x, y, who, options.test_fraction, files=files, where=path, **fields)
+    fields["files"] = tuple(file_record(file) for path in paths for file in files.files_of(path))
+    return divided("table", x, y, who, options.test_fraction, where=path, **fields, **more)
 
 
-Samples = list[np.ndarray]  # an array for each part
-Read = tuple[Samples, list[Part], str, Samples | None]
-
-
-def _columns(paths: Sequence[Path], options: Table) -> Read:
-    """Features (rows, f), the parts, the target's name, and users (rows,) of CSV, TSV or Parquet files."""
+def _columns(
+    paths: Sequence[Path], options: Table, kind: str
+) -> tuple[Samples, list[Part], str, Samples | None, tuple[Feature, ...]]:
+    """Features (rows, f), the parts, the target's name, users (rows,), and what the features are, of CSV, TSV
+    or Parquet files."""
     target, user = options.target, options.user
-    if options.header is not None and _kind(paths[0]) == "Parquet":
-        allowed = f"must be null: {paths[0]} has its columns' names (Parquet)"
-        raise ConfigError("dataset.header", options.header, allowed)
-    parts = [Part(str(path), _frame(path, user, options.header)) for path in paths]
-    names = [*parts[0].frame.columns]
+    if kind == files.PARQUET:
+        parts = [files.read_parquet(path, (target, user)) for path in paths]
+    else:
+        parts = [files.read_csv(path, user, options.header) for path in paths]
+    refuse_unknown(parts, {"target": target, "user": user, "drop": options.drop})
+    parts = [without(part, options.drop) for part in parts]
+    names = [*parts[0].columns]
     for part in parts:
-        known = [*part.frame.columns]
-        for key, name in (("target", target), ("user", user)):
-            if name is not None and name not in known:
-                raise no_column(key, name, part.where, known)
-        if odd := sorted({*known} ^ {*names}):
+        if odd := sorted({*part.columns} ^ {*names}):
             raise DataError(f"{part.where}: the column {odd[0]} is only here or only in {parts[0].where}")
     if target is None:
         allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(names[:20])}"
         raise ConfigError("dataset.target", None, allowed)
     refuse_empty(parts)
-    x = features_of(parts, [target, user])
-    return x, parts, target, None if user is None else users_of(parts, user)
+    x, features = features_of(parts, [target, user])
+    return x, parts, target, None if user is None else users_of(parts, user), features
 
 
-def no_column(key: str, name: str, where: str, known: Sequence[str]) -> ConfigError:
+def refuse_unknown(parts: Sequence[Part], named: dict[str, Any]) -> None:
+    """Raise ConfigError if a key of `dataset` names a column, or a list of them, that a part does not have,
+    or drops one that another key names."""
+    for part in parts:
+        known = [*part.columns]
+        for key, value in named.items():
+            for name in value if isinstance(value, list | tuple) else [value]:
+                if name is not None and name not in known:
+                    raise no_column(key, value, part.where, known)
+    for key, value in named.items():
+        if key != "drop" and value is not None and value in (named.get("drop") or ()):
+            raise ConfigError("dataset.drop", named["drop"], f"must not have dataset.{key}={value}")
+
+
+def no_column(key: str, name: Any, where: str, known: Sequence[str]) -> ConfigError:
     """The error for a key that names a column which does not exist."""
-    return ConfigError(f"dataset.{key}", name, f"must be a column of {where}: {', '.join(known[:20])}", known)
+    some = "columns" if isinstance(name, list | tuple) else "a column"
+    return ConfigError(f"dataset.{key}", name, f"must be {some} of {where}: {', '.join(known[:20])}", known)
+
+
+def without(part: Part, names: Sequence[str] | None) -> Part:
+    """A part without some columns."""
+    kept = {name: column for name, column in part.columns.items() if name not in (names or ())}
+    return Part(part.where, kept, part.rows, part.place)
 
 
 def refuse_empty(parts: Sequence[Part]) -> None:
-    """Raise DataError if a part has no rows, or a cell is empty: null, or a text without letters."""
-    import pandas as pd
-
+    """Raise DataError if a part has no rows, or cells are empty: null, or a text without letters. It names
+    every column that has some, and the first place of each."""
     for part in parts:
-        if not len(part.frame):
+        if not part.rows:
             raise DataError(f"{part.where}: has no rows")
-        for name in part.frame.columns:
-            column = part.frame[name]
-            empty = column.isna().to_numpy()
-            if not pd.api.types.is_numeric_dtype(column):
-                empty = empty | (column.astype(str).str.strip() == "").to_numpy()
-            if empty.any():
-                raise DataError(f"{part.where}: the column {name} is empty in row {int(empty.argmax())}")
+        said = []
+        for name, column in part.columns.items():
+            if count := int(column.empty.sum()):
+                more = f" and {count - 1:,} more" if count > 1 else ""
+                said.append(f"the column {name} is empty in {part.place(int(column.empty.argmax()))}{more}")
+        if said:
+            raise DataError(f"{part.where}: {'; '.join(said[:5])}{'; ...' if said[5:] else ''}")
 
 
 def users_of(parts: Sequence[Part], name: str) -> Samples:
     """The user of every row, as text: names as they are, whole numbers without a point. Raises DataError."""
     users = []
     for part in parts:
-        try:
-            numbers = part.numbers(name)
-        except DataError:  # dates, for example
-            numbers = None
-        if numbers is not None and not (numbers == np.floor(numbers)).all():
-            raise part.holds(name, f"{numbers[0]}; users are names or integers")
-        column = part.frame[name] if numbers is None else numbers.astype(np.int64)
-        users.append(np.array([*map(str, column)]))
+        if (kind := part.columns[name].kind) not in (NUMBERS, TEXTS, *_DAYS):
+            raise part.holds(name, f"{kind}; users are names or integers")
+        found, index = part.distinct(name)
+        if odd := [user for user in found if isinstance(user, float)]:
+            raise part.holds(name, f"{odd[0]}; users are names or integers")
+        users.append(np.array([*map(str, found)])[index])
     return users
 
 
-def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> Samples:
+def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> tuple[Samples, tuple[Feature, ...]]:
     """Features (rows, f) of each part, from all columns but `others`: first the numbers as they are, then the
-    texts one-hot, sorted. Raises DataError if a column is not clearly one or the other."""
-    import pandas as pd
-
-    names = [name for name in parts[0].frame.columns if name not in others]
+    texts one-hot, sorted; and what they are. Raises DataError if a column is not clearly one or the other."""
+    train = parts[0]
+    names = [name for name in train.columns if name not in others]
     if not names:
-        only = f"only the column {', '.join(parts[0].frame.columns)}"
+        only = f"only the column {', '.join(train.columns)}"
         needed = "one for the features is needed (separated by commas?)"
-        raise DataError(f"{parts[0].where}: has {only}; {needed}")
-    columns: dict[str, Any] = {}
-    texts, width = [], 0
-    for name in names:
-        numbers = _all_numbers(parts, name)
-        if numbers is not None:
-            columns[name] = np.concatenate(numbers)
-            width += 1
-            continue
+        raise DataError(f"{train.where}: has {only}; {needed}")
+    texts = [name for name in names if not train.has_numbers(name)]
+    features: list[Feature] = [(name, None) for name in names if name not in texts]
+    for name in texts:
         for part in parts:
-            part.refuse_mixed(name)
-        own = [part.frame[name].astype(str) for part in parts]
-        refuse_new(parts, name, [values.to_numpy() for values in own])
-        if (different := own[0].nunique()) > CATEGORIES:
-            why = f"has {different:,} different texts; at most {CATEGORIES:,} become features"
-            raise DataError(f"{parts[0].where}: the column {name} {why}")
-        columns[name] = pd.concat(own, ignore_index=True).to_numpy()
-        texts.append(name)
-        width += different
-    rows = [len(part.frame) for part in parts]
-    refuse_too_large(parts[0].where, 8 * sum(rows) * width)
-    x = pd.get_dummies(pd.DataFrame(columns), columns=texts, dtype=float).to_numpy(dtype=np.float64)
-    return np.split(x, np.cumsum(rows)[:-1])
+            refuse_mixed(part, name)
+        features += [(name, category) for category in _categories(train, name)]
+    refuse_too_large(train.where, 8 * sum(part.rows for part in parts) * len(features))
+    return [encoded(part, features, train.where) for part in parts], (*features,)
 
 
-def _all_numbers(parts: Sequence[Part], name: str) -> list[Any] | None:
-    """A column's numbers in each part, or None if it holds texts. Raises DataError if it differs by part."""
-    numbers = [part.numbers(name) for part in parts]
-    kinds = ["texts" if column is None else "numbers" for column in numbers]
-    if len({*kinds}) > 1:
-        raise parts[1].holds(name, f"{kinds[1]}, that of {parts[0].where} {kinds[0]}")
-    return None if numbers[0] is None else numbers
+def _categories(part: Part, name: str) -> list[str]:
+    """The categories of a column, in order. Raises DataError for a column of dates, or of so many different
+    texts that they say nothing about another row."""
+    categories = [str(value) for value in part.distinct(name)[0]]
+    leave = f"dataset.drop=[{name}] leaves it out"
+    if part.columns[name].kind == TEXTS and all(map(_DATE.fullmatch, categories)):
+        raise part.holds(
+            name, f"dates, such as '{categories[0]}'; numbers or texts are expected, and {leave}"
+        )
+    if (count := len(categories)) > CATEGORIES:
+        why = f"has {count:,} different texts; at most {CATEGORIES:,} become features, and {leave}"
+        raise DataError(f"{part.where}: the column {name} {why}")
+    if count > max(FEW, part.rows / 2):
+        why = f"has {count:,} different texts in {part.rows:,} rows, such as '{categories[0]}'; {leave}"
+        raise DataError(f"{part.where}: the column {name} {why}")
+    return categories
 
 
-def _is_number(value: str) -> bool:
+def encoded(part: Part, features: Sequence[Feature], like: str) -> np.ndarray:
+    """The features (rows, f) float64 of a part: a column's numbers, or 1 where it holds the feature's
+    category. `like`: what the training data are called. Raises DataError if a column holds something else
+    than there."""
+    x = np.zeros((part.rows, len(features)))
+    places: dict[str, dict[str, int]] = {}
+    for at, (name, category) in enumerate(features):
+        if part.has_numbers(name) != (category is None):
+            kinds = ("texts", "numbers") if category is None else ("numbers", "texts")
+            raise part.holds(name, f"{kinds[0]}, that of {like} {kinds[1]}")
+        if category is None:
+            x[:, at] = part.columns[name].values
+        else:
+            places.setdefault(name, {})[category] = at
+    for name, place in places.items():
+        found, index = part.distinct(name)
+        refuse_new(part, name, [str(value) for value in found], index, place, like)
+        x[np.arange(part.rows), np.array([place[str(value)] for value in found])[index]] = 1
+    return x
+
+
+def refuse_new(
+    part: Part, name: str, found: Sequence[Name], index: np.ndarray, known: Container[Name], like: str
+) -> None:
+    """Raise DataError if a column has a value that the training data do not have: nothing is known of it.
+    `found`, `index`: as `Part.distinct` returns them."""
+    new = np.array([value not in known for value in found])
+    if new.any():
+        row = int(new[index].argmax())
+        raise part.holds(name, f"{found[index[row]]}, which {like} does not have ({part.place(row)})")
+
+
+def refuse_mixed(part: Part, name: str) -> None:
+    """Raise DataError if a column of texts holds a number."""
+    if (both := _mixed(part, name)) is not None:
+        number, text = both
+        what = f"the number '{number}' and the text '{text}'"
+        if number == text or not is_number(number):
+            what = f"'{number}', which is no plain number"
+        raise part.holds(name, f"{what}; numbers or texts are expected")
+
+
+def _mixed(part: Part, name: str) -> tuple[str, str] | None:
+    """A number and another text of a column of texts, the first of each; None if it does not have both. Of
+    another notation ("1,5") the number is called as it is written."""
     import pandas as pd
 
-    return bool(pd.notna(pd.to_numeric(value, errors="coerce")))
-
-
-def refuse_new(parts: Sequence[Part], name: str, values: Samples) -> None:
-    """Raise DataError if a value of a column is in the test part only: training could not know it."""
-    for part, own in zip(parts[1:], values[1:], strict=True):
-        new = ~np.isin(own, values[0])
-        if new.any():
-            raise part.holds(name, f"{own[new][0]}, which {parts[0].where} does not have")
+    if part.columns[name].kind != TEXTS:
+        return None
+    texts = pd.Series(pd.unique(part.columns[name].values))
+    numbers = pd.to_numeric(texts, errors="coerce").notna()
+    signed = pd.to_numeric(texts.str.replace(_NUMBER_SIGNS, "", regex=True), errors="coerce").notna()
+    if numbers.all() or not signed.any():
+        return None
+    return texts[signed].iloc[0], next(iter(texts[~signed]), texts[~numbers].iloc[0])
 
 
 def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samples, dict[str, Any]]:
@@ -225,33 +243,40 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
 
     Classes are the sorted values, numbers as numbers. Raises ConfigError and DataError.
     """
-    own = numbers = _all_numbers(parts, name)
+    train = parts[0]
+    numbers = [part.has_numbers(name) or part.columns[name].kind == NUMBERS for part in parts]
+    if len({*numbers}) > 1:
+        kinds = ["numbers" if number else "texts" for number in numbers]
+        raise parts[1].holds(name, f"{kinds[1]}, that of {train.where} {kinds[0]}")
     if task is None:
-        task = _task_of(parts, name, numbers)
+        task = _task_of(parts, name)
     if task == "regression":
-        if numbers is None:
-            raise parts[0].holds(name, "texts; regression needs numbers")
-        return numbers, {"task": task, "classes": None}
-    if own is None:
-        own = [part.frame[name].astype(str).to_numpy(str) for part in parts]
-    refuse_new(parts, name, own)
-    labels, y = np.unique(np.concatenate(own), return_inverse=True)
-    names = [int(v) if isinstance(v, float) and v.is_integer() else v for v in labels.tolist()]
-    fields = {"task": task, "classes": len(names), "labels": tuple(names)}
-    return np.split(y, np.cumsum([*map(len, own)])[:-1]), fields
+        if not numbers[0]:
+            raise train.holds(name, "texts; regression needs numbers")
+        return [part.columns[name].values.astype(np.float64) for part in parts], {
+            "task": task,
+            "classes": None,
+        }
+    own = [part.distinct(name) for part in parts]
+    labels = own[0][0]
+    place: dict[Name, int] = {label: at for at, label in enumerate(labels)}
+    for part, (found, index) in zip(parts, own, strict=True):
+        refuse_new(part, name, found, index, place, train.where)
+    y = [np.array([place[label] for label in found])[index] for found, index in own]
+    return y, {"task": task, "classes": len(labels), "labels": (*labels,)}
 
 
-def _task_of(parts: Sequence[Part], name: str, numbers: list[Any] | None) -> str:
+def _task_of(parts: Sequence[Part], name: str) -> str:
     """Classification, where the values can be nothing but classes: texts, two different numbers, or 0 or 1 to
     C without a gap and each more than once on average. Else the user has to say."""
-    unclear = None
-    if numbers is None:
-        for both in filter(None, (part.mixed(name) for part in parts)):
+    unclear, column = None, parts[0].columns[name]
+    if column.kind == TEXTS:
+        for both in filter(None, (_mixed(part, name) for part in parts)):
             unclear = f"'{both[0]}' and '{both[1]}'"
     else:
-        values = np.unique(numbers[0])
+        values = np.unique(column.values.astype(np.float64))
         whole = np.array_equal(values, np.arange(len(values)) + values[0]) and values[0] in (0, 1)
-        if len(values) > 2 and not (whole and 2 * len(values) <= len(numbers[0])):
+        if len(values) > 2 and not (whole and 2 * len(values) <= len(column.values)):
             unclear = f"{len(values):,} different numbers, such as {values[-1]:g}"
     if unclear:
         allowed = f"say classification or regression: the target {name} of {parts[0].where} holds {unclear}"
@@ -273,82 +298,3 @@ def divided(
         who = who and [who[0][at] for at in parts]
     client, test_client = who or (None, None)
     return from_arrays(name, x[0], y[0], x[1], y[1], client=client, test_client=test_client, **more)
-
-
-def _kind(path: Path) -> str:
-    """CSV, Parquet or LIBSVM, by the last part of the name but one that says how the file is compressed."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSED:
-        suffixes.pop()
-    last = suffixes[-1] if suffixes else ""
-    return "CSV" if last in _SEPARATORS else "Parquet" if last in _PARQUET else "LIBSVM"
-
-
-def _frame(path: Path, user: str | None, header: bool | None) -> Any:
-    """The table of a file. Users stay as they are written: 007 is not 7."""
-    import pandas as pd
-
-    with refusing(f"{path}: cannot be read as a table"):
-        if _kind(path) == "Parquet":
-            if importlib.util.find_spec("pyarrow") is None:
-                raise DataError(f"{path}: {needs('pyarrow', 'tables')}")
-            frame = pd.read_parquet(path)
-            frame.columns = frame.columns.astype(str)
-            return frame
-        lower = [suffix.lower() for suffix in path.suffixes]
-        separator = next(_SEPARATORS[suffix] for suffix in lower[::-1] if suffix in _SEPARATORS)
-        how: dict[str, Any] = {"sep": separator, "skipinitialspace": True, "encoding": "utf-8-sig"}
-        how |= {"index_col": False, "header": None}
-        first = pd.read_csv(path, nrows=1, dtype=str, keep_default_na=False, **how)
-        names = [str(name).strip() for name in first.iloc[0]]
-        if header is False:
-            names = [*map(str, range(len(names)))]
-        _check_names(path, names, header)
-        kinds = {user: str} if user in names else None
-        how |= {"names": names, "dtype": kinds, "skiprows": 0 if header is False else 1, "low_memory": False}
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # a row with more cells than names
-            frame = pd.read_csv(path, **how)
-    for name in frame.columns:  # spaces after a cell's text are no part of it
-        if not pd.api.types.is_numeric_dtype(frame[name]):
-            frame[name] = frame[name].str.strip()
-            if header is None and (frame[name] == name).any():
-                raise _unclear(path, name, "which its column holds too")
-    return frame
-
-
-def _check_names(path: Path, names: Sequence[str], header: bool | None) -> None:
-    """Raise ConfigError if the first row may be data, DataError if it gives two columns one name or none."""
-    if header is None and (number := next(filter(_is_number, names), None)) is not None:
-        raise _unclear(path, number, "a number")
-    for at, name in enumerate(names):
-        if not name or name in names[:at]:
-            fault = f"calls two columns {name}" if name else f"gives column {at} no name"
-            raise DataError(f"{path}: the first row {fault}; each needs a name of its own")
-
-
-def _unclear(path: Path, name: str, why: str) -> ConfigError:
-    allowed = "say true if it has the columns' names, false if it is data and they are called 0, 1, ..."
-    return ConfigError("dataset.header", None, f"the first row of {path} holds '{name}', {why}; {allowed}")
-
-
-def _libsvm(paths: Sequence[Path], options: Table) -> Read:
-    """As `_columns`, for LIBSVM files, which have neither column names nor users."""
-    import pandas as pd
-    from sklearn.datasets import load_svmlight_files
-
-    for key in ("target", "user", "header"):
-        if (value := getattr(options, key)) is not None:
-            raise ConfigError(f"dataset.{key}", value, f"must be null: {paths[0]} has no names (LIBSVM)")
-    with refusing(f"{paths[0]}: cannot be read as LIBSVM, CSV or Parquet"):
-        loaded = load_svmlight_files([*map(str, paths)])
-    sparse, parts = loaded[::2], []
-    for path, x, y in zip(paths, sparse, loaded[1::2], strict=True):
-        if not x.shape[0] or not x.nnz:
-            raise DataError(f"{path}: has no {'features' if x.shape[0] else 'rows'}")
-        if (most := int(x.indices.max())) > (known := int(sparse[0].indices.max())):
-            count = f"{most - known} more features than {paths[0]} has"
-            raise DataError(f"{path}: has {count}; training could not know them")
-        parts.append(Part(str(path), pd.DataFrame({"label": y})))
-    refuse_too_large(paths[0], 8 * sum(x.shape[0] * x.shape[1] for x in sparse))
-    return [x.toarray() for x in sparse], parts, "label", None

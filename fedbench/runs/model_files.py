@@ -15,6 +15,7 @@ from fedbench.data import Dataset
 from fedbench.engine.memory import refuse_too_large
 from fedbench.errors import DataError
 from fedbench.files import as_given
+from fedbench.runs.data_file import Described
 from fedbench.runs.session import Session
 
 CPU = torch.device("cpu")
@@ -22,7 +23,7 @@ COPIES = 4
 """Vectors of the model's size that any run holds: theta, a client's own, a gradient, the mean of uploads."""
 
 
-def initial_model(config: Config, dataset: Dataset) -> nn.Module:
+def initial_model(config: Config, dataset: Dataset | Described) -> nn.Module:
     """The run's model with its initial parameters, on the CPU, in the run's dtype. Raises ConfigError
     and DataError."""
     chosen, dtype = config.model, torch.float64 if config.dtype == "float64" else torch.float32
@@ -37,13 +38,13 @@ def initial_model(config: Config, dataset: Dataset) -> nn.Module:
     return model
 
 
-def stored_model(config: Config, file: Path) -> nn.Module:
+def stored_model(config: Config, file: Path, data: Described | None) -> nn.Module:
     """The model of `config` with the parameters in `file` (a model.pt), on the CPU, in evaluation mode.
-
-    The data set is read for the shape of a sample. Raises ConfigError and DataError.
+    `data`: what the run has kept of its data; None: they are read for the shape of a sample. Raises
+    ConfigError and DataError.
     """
     imports.load(config)
-    model = initial_model(replace(config, init_from=None), Session().dataset(config))
+    model = initial_model(replace(config, init_from=None), data or Session().dataset(config))
     load_parameters(model, file, str(file))
     return model.eval()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,34 +56,44 @@ class Files(Observer):
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
         asked, division = execution.problem.config.eval, execution.problem.division
+        self.names = division.users
         self.columns, self.sizes = columns(asked, len(division.validation) > 0), division.sizes.tolist()
         write_text(self.metrics, "".join([",".join(self.columns) + "\n", *map(self._line, rows)]))
         if asked.clients:
             tuned = ["finetuned_accuracy"] if asked.finetune_steps else []
-            head = ["round", "client", "samples", "accuracy", *tuned]
+            named = ["name"] if self.names else []
+            head = ["round", "client", *named, "samples", "accuracy", *tuned]
             with one_line_os_errors(f"read {self.clients}"):
-                there = self.clients.read_text().splitlines()[1:] if self.clients.is_file() else []
-            cells, rounds = [line.split(",") for line in there], {str(row["round"]) for row in rows}
-            kept = [row for row in cells if row[0] in rounds and len(row) == len(head)]
-            write_text(self.clients, "".join(",".join(row) + "\n" for row in [head, *kept]))
+                there = self.clients.read_text(encoding="utf-8") if self.clients.is_file() else ""
+            cells, rounds = csv.reader(io.StringIO(there, newline="")), {str(row["round"]) for row in rows}
+            kept = [row for row in cells if len(row) == len(head) and row[0] in rounds]
+            write_text(self.clients, _as_csv([head, *kept]))
 
     def row(self, row: Row, each: Sequence[np.ndarray]) -> None:
         scores = zip(self.sizes, *(scores.tolist() for scores in each), strict=True) if each else ()
         lines = []
         for client, (samples, *values) in enumerate(scores):
             cells = ["" if math.isnan(value) else repr(value) for value in values]
-            lines.append(",".join([str(row["round"]), str(client), str(samples), *cells]) + "\n")
+            name = [self.names[client]] if self.names else []
+            lines.append([str(row["round"]), str(client), *name, str(samples), *cells])
         if lines:  # before the row: a row's clients are never missing
-            self._append(self.clients, lines)
-        self._append(self.metrics, [self._line(row)])
+            self._append(self.clients, _as_csv(lines))
+        self._append(self.metrics, self._line(row))
 
     def _line(self, row: Row) -> str:
         values = (row.get(name) for name in self.columns)
         return ",".join("" if value is None else str(value) for value in values) + "\n"
 
-    def _append(self, file: Path, lines: Sequence[str]) -> None:
-        with one_line_os_errors(f"write {file}"), open(file, "a") as stream:
-            stream.writelines(lines)
+    def _append(self, file: Path, text: str) -> None:
+        with one_line_os_errors(f"write {file}"), open(file, "a", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+
+
+def _as_csv(rows: Iterable[Sequence[str]]) -> str:
+    """Lines of a CSV; users' names may need quotes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 class Shown(Observer):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from fedbench.config.overrides import written
 from fedbench.data import Dataset, partitions
 from fedbench.data.dataset import joined
 from fedbench.data.division import UNUSED
-from fedbench.data.partition_options import Natural
+from fedbench.data.names import names_of
+from fedbench.data.partition_options import File, Natural
 from fedbench.engine.batches import batches_of_share, local_steps
 from fedbench.engine.objective import Layout
 from fedbench.errors import ConfigError
@@ -44,6 +46,8 @@ class Division:
     validation: np.ndarray  # (m,) held-out samples
     sizes: np.ndarray  # (N,) n_i
     test_client: np.ndarray | None  # client of each test sample, negative if none; None: not known
+    users: tuple[str, ...] | None  # (N,) of partition=natural: the data set's own name of each client
+    strangers: tuple[str, ...]  # users of test samples who have no training sample
 
     @property
     def note(self) -> str | None:
@@ -53,6 +57,21 @@ class Division:
             return None
         used = len(self.partition) - unused
         return f"{used:,} training samples were used, {unused:,} samples belong to no client"
+
+    def table_of_users(self) -> dict[str, list[Any]]:
+        """The columns of users.csv, a row per client: who it is, and how many samples it has; empty if
+        clients are no users of the data set."""
+        if self.users is None:
+            return {}
+        N = len(self.users)
+        columns = {"client": [*range(N)], "name": [*self.users], "train_samples": self.sizes.tolist()}
+        if len(self.validation):
+            held_out = np.bincount(self.partition[self.validation], minlength=N)
+            columns["validation_samples"] = held_out.tolist()
+        if self.test_client is not None:
+            tests = np.bincount(self.test_client[self.test_client >= 0], minlength=N)
+            columns["test_samples"] = tests.tolist()
+        return columns
 
 
 @dataclass(frozen=True)
@@ -155,6 +174,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_local_steps(config, method, hyper, cost)
     data_note = joined(dataset.note, division.note)
     notes += [data_note] if data_note else []
+    notes += _notes_on_users(config, dataset, division)
     problem = Problem(
         config, dataset, division, model, layout, method, setting, steps, equal, work, batch, hyper,
         {**rates}, cost, tuple(notes), data_note,
@@ -169,19 +189,38 @@ def _division(config: Config, dataset: Dataset, own_tests: bool) -> Division:
     """The clients' samples. `own_tests`: the partition keeps the clients of test samples."""
     N, test_client = config.clients.total, dataset.test_client if own_tests else None
     pooled = config.dataset.pool is not None
+    users, strangers = dataset.users, list[str]()
     if dataset.client is not None and pooled:  # already divided by this partition
         partition = dataset.client
     else:
-        y = dataset.y_train.numpy()
-        partition = partitions.partition(config.partition, y, dataset.classes, N, config.seed, dataset.client)
-    if test_client is not None and not pooled:
-        test_client = partitions.clients_of(test_client, dataset.client, partition)
+        partition = partitions.partition_of(dataset, config.partition, N, config.seed)
+        if dataset.client is not None and isinstance(config.partition, Natural):
+            users = partitions.users_of(dataset.client, partition, N)
+            if test_client is not None:
+                test_client, strangers = partitions.clients_of(test_client, dataset.client, partition)
     validation = partitions.validation_samples(partition, config.dataset.validation, config.seed)
     assignment = partition.copy()
     assignment[validation] = UNUSED
     trained = np.flatnonzero(assignment != UNUSED)
     sizes = np.bincount(assignment[trained], minlength=N)
-    return Division(partition, assignment, trained, validation, sizes, test_client)
+    return Division(partition, assignment, trained, validation, sizes, test_client, users, tuple(strangers))
+
+
+def _notes_on_users(config: Config, dataset: Dataset, division: Division) -> list[str]:
+    """What the data say about users and the run does not use."""
+    own = dataset.client is not None and config.dataset.pool is None
+    elsewhere = config.dataset.partition is None and not isinstance(config.partition, Natural | File)
+    if elsewhere and (own or getattr(config.dataset, "user", None)):
+        how = f"partition={config.partition.name} divides the samples whoever has them"
+        return [f"the data's own users are not the clients: {how}; with partition=natural they are"]
+    if not division.strangers or dataset.test_client is None:
+        return []
+    count = int(np.isin(names_of(dataset.test_client), division.strangers).sum())
+    who = ", ".join(division.strangers[:3]) + (", ..." if division.strangers[3:] else "")
+    note = f"{count:,} of {len(dataset.y_test):,} test samples are of users without training samples ({who})"
+    if division.test_client is not None and not (division.test_client >= 0).any():
+        note += "; no client has test samples of its own, so its label mixture weighs all of them"
+    return [note]
 
 
 def _steps_or_epochs(local: Local, method: Algorithm) -> tuple[int | None, int | None]:

@@ -18,6 +18,7 @@ from fedbench.errors import RunError, UserError, first_line
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored
 from fedbench.runs.checkpoint import Checkpointer, Saved
+from fedbench.runs.data_file import said_of
 from fedbench.runs.execution import Execution, execution, foresee, set_numerics
 from fedbench.runs.metrics import ending
 from fedbench.runs.observers import Files, Logged, Observer, Shown
@@ -87,7 +88,9 @@ class Run:
         target.write_config(config.given)
         division, pooled = self.problem.division, self.problem.dataset.pooled
         target.write_partition(division.partition, division.assignment, pooled)
-        stored.record_data(target.path, config, self.problem.dataset.files)
+        if columns := division.table_of_users():
+            target.write_users(columns)
+        stored.record_data(target.path, config, self.problem.dataset)
         try:
             set_numerics(self.problem, self.placement)
             self._compute(here, target, saved or told)
@@ -141,6 +144,8 @@ class Run:
         write_reproduce(target.path / REPRODUCE, running)
         how = problem.layout.d, choice.engine, choice.chunk, self.placement.device
         log.info("%s: %d parameters, engine %s, chunk %d, device %s", problem.method.name, *how)
+        if problem.dataset.features:
+            log.info("features: %s", said_of(problem.dataset.features))
         if running.every > 1 and config.eval.every is None:
             why = "for a tenth of the time at most (eval.every=1: all)"
             log.info("evaluated every %d rounds, %s", running.every, why)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,18 @@ if TYPE_CHECKING:
 
 SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.csv", "checkpoint.pt"
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
-CLIENTS = "clients.csv"
+CLIENTS, USERS = "clients.csv", "users.csv"
+DATA = "data.json"  # the hashes of files below data.root, and what a prediction needs to know of the data
 LOCK, STAGING, STATE = ".lock", ".again", "state"
-_WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS, CLIENTS)  # summary.json has their sizes in bytes
+_WRITTEN = (
+    METRICS,
+    PARTITION,
+    MODEL,
+    CHECKPOINT,
+    JOBS,
+    CLIENTS,
+    USERS,
+)  # summary.json has their sizes in bytes
 _GONE = ("verbose",)  # keys that older runs have in config.yaml, and that meant nothing
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 
@@ -257,6 +267,13 @@ class RunDirectory:
                 np.savez_compressed(stream, **arrays)
 
         atomically(self.path / PARTITION, write)
+
+    def write_users(self, columns: Mapping[str, Sequence[object]]) -> None:
+        """Write users.csv: a row for each client, with the name of the user that it is."""
+        buffer = io.StringIO()
+        table = csv.writer(buffer, lineterminator="\n")
+        table.writerows([columns, *zip(*columns.values(), strict=True)])
+        write_text(self.path / USERS, buffer.getvalue())
 
     def write_summary(self, content: Mapping[str, Any]) -> None:
         """Write summary.json, the last file of a run, which says that the run has ended."""

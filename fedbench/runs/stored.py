@@ -11,17 +11,20 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedbench.config import identity as inputs
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import difference, digest, identity, identity_in
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.files import as_given, content_hash, one_line_os_errors, read_json, write_json
+from fedbench.runs.data_file import described
 from fedbench.runs.metrics import PAUSED
-from fedbench.runs.run_directory import CHECKPOINT, FINISHED, METRICS, STATE, RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, DATA, FINISHED, METRICS, STATE, RunDirectory
 
-_DATA = "data.json"  # in a run's directory: {path below data.root: its hash}, if it reads any
+if TYPE_CHECKING:
+    from fedbench.data import Dataset
+
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +95,11 @@ def promote(here: RunDirectory, staged: RunDirectory, config: Config) -> None:
 # ---- the files below data.root that it has read ----------------------------------------------------------
 
 
-def record_data(directory: Path, config: Config, files: Sequence[Mapping[str, Any]]) -> None:
-    """Save the hashes of the `files` ({"path", "sha256"}) that lie below data.root."""
-    if found := _below_root(config, files):
-        write_json(directory / _DATA, {name: {"sha256": content} for name, content in found.items()})
+def record_data(directory: Path, config: Config, data: Dataset) -> None:
+    """Save the hashes of the files that lie below data.root, and what a prediction needs to know of the
+    data."""
+    files = {name: {"sha256": content} for name, content in _below_root(config, data.files).items()}
+    write_json(directory / DATA, {"files": files, **described(data)})
 
 
 def refuse_other_data(
@@ -103,7 +107,10 @@ def refuse_other_data(
 ) -> None:
     """Raise ConfigError if the run in `directory` has read other files than `files`, those read now. None:
     the data are not read yet; what is no longer there, or no file, is let pass."""
-    before = {name: file["sha256"] for name, file in (read_json(directory / _DATA) or {}).items()}
+    content = read_json(directory / DATA) or {}
+    before = {
+        name: file["sha256"] for name, file in content.get("files", content).items()
+    }  # 0.1.0: the files
     if not before:
         return
     if files is None:

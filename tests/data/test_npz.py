@@ -251,7 +251,7 @@ def test_clients_may_be_called_anything(names: tuple[str, str], kind: str, tmp_p
     words = ["dataset=npz", f"dataset.path={write(tmp_path / 'f.npz', **arrays, **own)}", "partition=natural"]
     words += ["progress=none", "clients.per_round=2", "local.batch_size=4", "rounds=1", "eval.clients=true"]
     run = Run(compose_config([*words, "clients.total=4"]))
-    order = sorted({5, 70, -2, 33}, key=lambda u: u if kind == "number" else str(u))
+    order = sorted({5, 70, -2, 33}, key=lambda u: str(u) if kind == "text" else u)
     np.testing.assert_array_equal(run.problem.division.partition, [order.index(u) for u in train])
     tested = [order.index(u) if u != 999 else -1 for u in test]
     np.testing.assert_array_equal(run.problem.division.test_client, tested)
