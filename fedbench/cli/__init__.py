@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from fedbench.errors import SaidElsewhere, UsageError, UserError, coloured, nearest, shortened
 from fedbench.process_group import refuse_several
+from fedbench.runs.signals import ignore_saves
 
 SUBCOMMANDS = {
     "best": "fedbench.cli.results:best",
@@ -32,6 +33,7 @@ SUBCOMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fedbench` with the arguments `argv` (without the program's name); return the exit code."""
+    ignore_saves()
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
@@ -41,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _offline() if "--dry-run" in words else contextlib.nullcontext():
             return _dispatch(words)
     except KeyboardInterrupt as stop:
-        print(f"fedbench: {stop if str(stop) else 'interrupted'}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"fedbench: {stop if str(stop) else 'interrupted'}", file=sys.stderr)
         return getattr(stop, "exit_code", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

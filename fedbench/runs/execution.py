@@ -232,11 +232,23 @@ def _store(problem: Problem, placement: Placement, kind: str, directory: Path) -
         where = placement.device if kind == "memory" else "cpu"
         return OwnedStore(N, where, group) if group.size > 1 else MemoryStore(N, where)
     store = DiskStore(N, directory)
+    store.refuse_too_large(_disk_bytes(problem))
+    return store
+
+
+def refuse_full_disk(problem: Problem, placement: Placement, directory: Path) -> None:
+    """Raise ConfigError if clients' state will lie on disk, in `directory`, and does not fit there."""
+    if placement.choice.state == "disk":
+        DiskStore(problem.counts.N, directory).refuse_too_large(_disk_bytes(problem))
+
+
+def _disk_bytes(problem: Problem) -> int:
+    """Bytes that clients' state takes on disk, at most."""
+    N = problem.counts.N
     jobs, surveyed = problem.trace.client, N if problem.method.survey == "once" else 0
     working = len(np.unique(jobs))  # clients; one that works again has a second row until the next checkpoint
     rows = surveyed + working if surveyed else min(2 * working, len(jobs))
-    store.refuse_too_large(problem.cost.client_state * problem.dtype.itemsize * rows)
-    return store
+    return problem.cost.client_state * problem.dtype.itemsize * rows
 
 
 def _evaluator(problem: Problem, placement: Placement, objective: Objective) -> Evaluator:

@@ -19,7 +19,7 @@ from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored
 from fedbench.runs.checkpoint import Checkpointer, Saved
 from fedbench.runs.data_file import said_of
-from fedbench.runs.execution import Execution, execution, foresee, set_numerics
+from fedbench.runs.execution import Execution, execution, foresee, refuse_full_disk, set_numerics
 from fedbench.runs.metrics import ending
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
@@ -56,6 +56,13 @@ class Run:
         """Put the run on its device, without computing anything of it. `state`: for clients' state on disk;
         `kept`: an earlier choice to keep."""
         return execution(self.problem, self.placement, self.session, state, kept)
+
+    def refuse_full_disk(self, directory: Path) -> None:
+        """Raise ConfigError if clients' state will lie on disk, and does not fit beside the run in
+        `directory`. Writes nothing."""
+        refuse_full_disk(
+            self.problem, self.placement, stored.state_place(RunDirectory(directory), self.config)
+        )
 
     def go(self, directory: Path) -> dict[str, Any]:
         """Compute the run in `directory`, resume it, or report it if it is finished. Returns its summary.

@@ -212,13 +212,13 @@ class RunDirectory:
     @property
     def status(self) -> str:
         """Where the run stands: running while a process computes it; completed, diverged, starved, failed or
-        paused, as summary.json says (failed where that cannot be read); stopped if something is saved; else
+        paused, as summary.json says (failed where that cannot be read); stopped if it has begun; else
         missing."""
         if self.in_use:
             return RUNNING
         if self.has(SUMMARY):
             return str((self.summary or {}).get("status", FAILED))
-        return STOPPED if self.has(CHECKPOINT) or self.last_round else MISSING
+        return STOPPED if self.has(CONFIG) or self.has(CHECKPOINT) or self.last_round else MISSING
 
     # ---- who computes it ---------------------------------------------------------------------------
 

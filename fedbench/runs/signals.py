@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
+_HANGUPS = tuple(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name))
+"""Stop a run too, unless they are ignored, as `nohup` asks for."""
 _SAVES = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+PARENT_SECONDS = 1.0  # between two looks for the parent
+
+
+def ignore_saves() -> None:
+    """Let SIGUSR1, which a cluster sends to all processes of a job, end none that has nothing to save."""
+    for number in _SAVES[:1]:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def stop_with_parent(alive: Callable[[], bool] | None = None) -> None:
+    """Send SIGTERM to this process once its parent is gone, so that it saves and stops: a worker of somebody
+    who was killed, such as torchrun, computes for nobody. `alive`: whether the parent is there; None: whether
+    this process has still the same one."""
+    parent = os.getppid()
+    there = alive or (lambda: os.getppid() == parent)
+
+    def watch() -> None:
+        while there():
+            time.sleep(PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()
 
 
 class Interrupted(KeyboardInterrupt):
@@ -24,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """Records SIGINT, SIGTERM and SIGUSR1 for code that checks them between two steps.
+    """Records SIGINT, SIGTERM, SIGHUP and SIGUSR1 for code that checks them between two steps.
 
     The first stop signal prints what it waits for; the second does not wait. A signal that already had a
     handler (submitit: SIGUSR1 or SIGUSR2 requeues the job) asks for a checkpoint; `relay` then passes it on.
@@ -45,10 +72,11 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.getsignal(number) for number in (*_STOPS, *_SAVES)}
+        before = {number: signal.getsignal(number) for number in (*_STOPS, *_HANGUPS, *_SAVES)}
         ours = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_IGN, None)
         self._others = {n: old for n, old in before.items() if old not in ours and callable(old)}
-        taken = [number for number in before if number in (*_STOPS, *_SAVES[:1], *self._others)]
+        hangups = [number for number in _HANGUPS if before[number] == signal.SIG_DFL]
+        taken = [number for number in before if number in (*_STOPS, *hangups, *_SAVES[:1], *self._others)]
         for number in taken:
             signal.signal(number, self._note)
         try:

@@ -162,7 +162,9 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
         but_for_the_seed = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
         if but_for_the_seed not in seconds:
             with naming_the_run(run.choices, of):
-                seconds[but_for_the_seed] = Run(run.config, session()).seconds
+                made = Run(run.config, session())
+                made.refuse_full_disk(run.place)
+                seconds[but_for_the_seed] = made.seconds
         found.append(replace(run, seconds=seconds[but_for_the_seed]))
     return found
 

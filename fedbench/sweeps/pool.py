@@ -2,7 +2,7 @@
 
 Workers take the next run when they have ended one; how a run ended is read from its directory. A process
 that dies is one failed run. The first signal stops all workers at a checkpoint. A worker whose parent is gone
-ends after its current run.
+stops at a checkpoint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fedbench.errors import counted
 from fedbench.runs.run_directory import FINISHED, RunDirectory
-from fedbench.runs.signals import Interrupted, Signals
+from fedbench.runs.signals import Interrupted, Signals, stop_with_parent
 from fedbench.sweeps.job import RunJob, ended_line, prepared, record_failure
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.tables import collect
@@ -221,6 +221,7 @@ def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Work
         share_device(worker.slot.sharing, worker.slot.device)
     parent = multiprocessing.parent_process()
     assert parent is not None
+    stop_with_parent(parent.is_alive)
     while parent.is_alive():
         with following.get_lock():
             number, following.value = following.value, following.value + 1

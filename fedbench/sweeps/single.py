@@ -23,6 +23,7 @@ from fedbench.errors import SaidElsewhere, UserError
 from fedbench.files import one_line_os_errors
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.signals import stop_with_parent
 from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.formats import evaluations
 from fedbench.sweeps.job import computed, finished_line, prepared, session
@@ -52,7 +53,13 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     from fedbench.runs.run import Run
 
-    made = group.agree(lambda: Run(config, session(), group))
+    def checked() -> Run:
+        made = Run(config, session(), group)
+        if group.is_writer:
+            made.refuse_full_disk(here.path)
+        return made
+
+    made = group.agree(checked)
     if not group.is_writer:
         with tempfile.TemporaryDirectory(prefix="fedbench-") as place:
             made.go(Path(place))
@@ -78,6 +85,7 @@ def run_with_others(composer: Composer, overrides: Sequence[str], multirun: bool
 
     if not here.is_writer:
         logging.disable()
+    stop_with_parent()
     with process_group.connected(here) as group:
         try:
             run(composer, group.agree(composed_here), group)

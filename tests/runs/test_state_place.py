@@ -11,6 +11,7 @@ import pytest
 from run_files import metrics, runs, same_model, summary
 
 from fedbench.api import compose_config
+from fedbench.cli import main
 from fedbench.engine import choose, state
 from fedbench.errors import ConfigError, RunError
 from fedbench.runs.run import Run
@@ -100,7 +101,18 @@ def test_auto_takes_the_disk_where_memory_is_too_small(
     assert ways(tmp_path) == "disk"
 
 
-def test_what_fits_on_no_disk_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["hydra.run.dir=run"], ["-m", "seed=0,1", "hydra.sweep.dir=run"]])
+def test_what_is_refused_for_lack_of_disk_leaves_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(state, "free_bytes", lambda place: 1000)
+    assert main([*SCAFFOLD.split(), "state.place=disk", *words]) == 2
+    assert "needs about" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_fits_on_no_disk_is_refused_before_it_is_computed(tmp_path: Path) -> None:
     assert shutil.disk_usage(tmp_path).free < 2**50
     plan = Run(compose_config([*SCAFFOLD.split(), "state.place=disk"]))
     plan.problem = replace(plan.problem, cost=replace(plan.problem.cost, client_state=2**60))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,11 @@ import pytest
 import torch
 
 from fedbench.api import compose_config
+from fedbench.cli import main
 from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.server_loop import ServerLoop
+from fedbench.runs.signals import Interrupted, stop_with_parent
 
 SLOW = """
 import os
@@ -136,7 +140,7 @@ def test_ctrl_c_while_the_fork_server_imports_is_heard_by_its_parent_alone() -> 
     assert (done.returncode, done.stdout, done.stderr) == (0, "heard\n", "")
 
 
-# ---- signals that another handles ----
+# ---- signals to a run, and to what is none ----
 
 WORDS = ["rounds=5", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 LONG = "checkpoint.seconds=1000"  # so that only the signal asks for a checkpoint
@@ -194,3 +198,56 @@ def test_what_another_bypasses_stops_nothing(
     signalled(monkeypatch, signal.SIGTERM)
     assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "run")["rounds"] == 5
     assert handled == [signal.SIGTERM]
+
+
+def test_a_closed_terminal_stops_a_run_at_a_checkpoint_unless_it_was_to_outlive_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGHUP, which `nohup` lets be ignored."""
+    signalled(monkeypatch, signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with pytest.raises(Interrupted, match="after round 3") as stop:
+            Run(compose_config([*WORDS, LONG])).go(tmp_path / "run")
+        assert stop.value.exit_code == 129
+        assert torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["loop_state"]["version"] == 3
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        assert Run(compose_config([*WORDS, LONG])).go(tmp_path / "other")["rounds"] == 5
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_signal_that_saves_ends_no_command_that_has_nothing_to_save() -> None:
+    """A cluster sends SIGUSR1 to all processes of a job, whatever they do at that moment."""
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        assert main(["--version"]) == 0
+        os.kill(os.getpid(), signal.SIGUSR1)
+        child = subprocess.run(["sh", "-c", "kill -USR1 $$; echo alive"], capture_output=True, text=True)
+        assert child.stdout == "alive\n"
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_process_whose_parent_is_gone_is_told_to_save_and_stop() -> None:
+    told = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.set())
+    try:
+        stop_with_parent(lambda: False)
+        assert told.wait(10)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_run_that_was_killed_in_its_first_rounds_has_been_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is saved yet, and its files are there."""
+
+    def killed(self: ServerLoop) -> None:
+        raise SystemExit(137)
+
+    monkeypatch.setattr(ServerLoop, "update", killed)
+    with pytest.raises(SystemExit):
+        Run(compose_config([*WORDS, LONG])).go(tmp_path / "run")
+    assert RunDirectory(tmp_path / "run").status == "stopped"
