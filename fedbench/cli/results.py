@@ -102,7 +102,7 @@ def collect(argv: Sequence[str]) -> int:
         write_manifest(directory, levels=args.levels)
     table, rounds = make_tables(directory)
     if args.levels or args.format:
-        print(f"{closing_table(table, args.format or 'text')}\n")
+        print(f"{closing_table(directory, args.format or 'text')}\n")
     print(f"{table}\n{rounds}")
     return 0
 

@@ -113,7 +113,7 @@ def launch(composer: Composer, overrides: Sequence[str], multirun: bool, dry: bo
     elif sweeps:
         sweep = Sweep(composer, composed)
         directory, runs = sweep.directory, sweep.run()
-        print(f"\n{closing_table(directory / RUNS_CSV)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
+        print(f"\n{closing_table(directory)}\n\n{directory / RUNS_CSV}\n{directory / ROUNDS_CSV}")
         if failed := failures(runs, directory):
             raise RunError(failed)
         return directory

@@ -29,14 +29,13 @@ from fedbench.papers.figure import Figure, MethodRuns, command, experiment, show
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.runs.records import Run
-from fedbench.sweeps.tables import IDENTITY
+from fedbench.sweeps.tables import IDENTITY, outcome_of, text, write_csv
 from fedbench.tuning.request import VALIDATION
 from fedbench.tuning.selection import Selection, trials_table
 from fedbench.tuning.tune import write_table
 
-_OUTCOME = ("status", "final_accuracy", "best_accuracy", "best_round", "wall_seconds", "error", "metric",
-            "commit", "data_note", "local_steps")  # fmt: skip
-"""What runs.csv has of a run's summary, besides the `PARTS` of it."""
+_FURTHER = ("best_round", "wall_seconds", "metric", "data_note", "local_steps")
+"""What runs.csv has of a run's summary, besides what that of a sweep has and its `PARTS`."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 LARGEST = 1_500_000
 """Bytes of rounds.csv above which it is kept packed."""
@@ -115,18 +114,17 @@ def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
 
 def write_tables(out: Path, runs: Mapping[str, Run]) -> None:
     """Write runs.csv and rounds.csv, or rounds.csv.gz, of these runs. `runs`: `<stage>/<name>` -> run."""
-    kinds: dict[str, list[dict[str, Any]]] = {"name": [], "choices": [], "outcome": [], "parts": []}
-    measured: list[dict[str, Any]] = []
+    chosen = dict.fromkeys(key for run in runs.values() for key in run.choices if counts(key))
+    keys = list(dict.fromkeys([*IDENTITY, *chosen]))
+    parts = [(part, run.summary.get(part) or {}) for part in PARTS for run in runs.values()]
+    outcome = [*outcome_of(runs.values()), *_FURTHER]
+    outcome += dict.fromkeys(f"{part}.{name}" for part, content in parts for name in content)
+    table, measured = [], []
     for number, (name, run) in enumerate(runs.items()):
-        kinds["name"].append({"run": number, "dir": name, **{key: run.choices.get(key) for key in IDENTITY}})
-        kinds["choices"].append({key: value for key, value in run.choices.items()
-                                 if key not in IDENTITY and counts(key)})  # fmt: skip
-        kinds["outcome"].append({key: run.summary.get(key) for key in _OUTCOME})
-        kinds["parts"].append({f"{part}.{key}": value for part in PARTS
-                               for key, value in (run.summary.get(part) or {}).items()})  # fmt: skip
+        values = [*map(run.value, keys), *map(run.outcome, outcome)]
+        table.append([str(number), name, *map(text, values)])
         measured += [{"run": number, **row} for row in run.rows]
-    table = pd.concat([pd.DataFrame(rows, dtype=object) for rows in kinds.values()], axis=1)
-    write_table(out / RUNS_CSV, table)
+    write_csv(out / RUNS_CSV, ["run", "dir", *keys, *outcome], table)
     rounds = pd.DataFrame(measured, dtype=object).to_csv(index=False, lineterminator="\n").encode()
     if len(rounds) > LARGEST:  # the same bytes each time: no name, no date
         rounds, kept, gone = gzip.compress(rounds, mtime=0), out / PACKED, out / ROUNDS_CSV

@@ -74,9 +74,11 @@ def gather(directory: Path) -> list[tuple[str, Run]]:
         raise DataError(f"{directory}: no such directory")
     tables = (directory / RUNS_CSV).is_file() or any(directory.rglob(METRICS))
     top = directory.resolve()
-    runs: dict[Path, Run] = {}
-    for run in [*listed(directory), *(read([directory]) if tables else [])]:
-        runs.setdefault(run.directory.resolve(), run)  # what is listed and not there is missing
+    runs = {run.directory.resolve(): run for run in listed(directory)}
+    for run in read([directory]) if tables else ():
+        place = run.directory.resolve()
+        missing = place in runs and runs[place].status == MISSING  # whatever a table says
+        runs[place] = run.but(status=MISSING) if missing else run
     if not runs:
         raise DataError(f"{directory}: no runs here, nor below it")
     return [(_name(place, top), run) for place, run in runs.items()]

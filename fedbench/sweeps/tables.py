@@ -7,11 +7,12 @@ import csv
 import math
 import os
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.config.grouping import differing, split
+from fedbench.config.grouping import differing, plain, split
 from fedbench.config.identity import difference, identity_in
 from fedbench.errors import word
 from fedbench.files import atomically, locked, write_json
@@ -25,7 +26,6 @@ from fedbench.runs.run_directory import (
     PAUSED,
     RUNNING,
     STOPPED,
-    RunDirectory,
 )
 from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 
@@ -74,39 +74,47 @@ def collect(directory: Path) -> tuple[Path, Path]:
     """
     busy = f"{directory}: its tables are being written by another process"
     with locked(directory / ".collect.lock", _WAIT, busy):
-        said = manifest(directory)
-        runs = [
-            Run(place, planned=choices)
-            for place, choices in runs_of(directory).items()
-            if place != Path(os.path.normpath(directory))
-        ]
-        swept = said.get("swept") or swept_in([directory])
-        keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.choices for run in runs)]))
-        runs, further = _without_repeats(runs, keys)
-        keys += further
-        levels = sorted({*LEVELS, *said.get("levels", [])})
+        runs, keys, levels = of_sweep(directory)
+        levels = sorted({*LEVELS, *levels})
+        outcome = outcome_of(runs)
         metrics = dict.fromkeys(name for run in runs if run.summary for name in run.files.columns)
-        outcome = [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
-        reached = [f"{COLUMN}{level:g}" for level in levels]
-        table: list[list[str | None]] = []
+        table: list[list[str]] = []
 
-        def measured() -> Iterator[list[str | None]]:  # a run's rows are in memory while they are written
+        def measured() -> Iterator[list[str]]:  # a run's rows are in memory while they are written
             for run in runs:
-                place = Path(os.path.relpath(run, directory)).as_posix()
-                which, rows = [place, *map(text, map(run.value, keys))], run.rows
-                first = map(rounds_in(rows, levels).get, reached)
+                place, rows = Path(os.path.relpath(run, directory)).as_posix(), run.rows
+                which = [place, *map(text, map(run.value, keys))]
+                first = rounds_in(rows, levels).values()
                 table.append([*which, *map(text, map(run.outcome, outcome)), *map(text, first)])
-                yield from ([*which, *map(row.get, metrics)] for row in rows)
+                yield from ([*which, *(row.get(name, "") for name in metrics)] for row in rows)
 
-        _write(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured())
-        _write(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], table)
+        write_csv(directory / ROUNDS_CSV, ["dir", *keys, *metrics], measured())
+        reached = [f"{COLUMN}{level:g}" for level in levels]
+        write_csv(directory / RUNS_CSV, ["dir", *keys, *outcome, *reached], table)
     return directory / RUNS_CSV, directory / ROUNDS_CSV
+
+
+def of_sweep(directory: Path) -> tuple[list[Run], list[str], list[float]]:
+    """What the tables of a sweep show: its runs without repeats, the keys that tell them apart, and the
+    levels that were asked for."""
+    said = manifest(directory)
+    own = Path(os.path.normpath(directory))
+    runs = [Run(at, planned=planned) for at, planned in runs_of(directory).items() if at != own]
+    swept = said.get("swept") or swept_in([directory])
+    keys = list(dict.fromkeys([*IDENTITY, *swept, *differing(run.choices for run in runs)]))
+    runs, further = _without_repeats(runs, keys)
+    return runs, [*keys, *further], said.get("levels", [])
+
+
+def outcome_of(runs: Iterable[Run]) -> list[str]:
+    """The columns of runs.csv that say what runs came to."""
+    return [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
 
 
 def _without_repeats(runs: Sequence[Run], keys: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Remove the repeats among finished runs; runs with any other status keep their rows. Returns the runs,
     and the further keys of identities that tell apart finished runs which agree in `keys`."""
-    known = [run for run in runs if run.summary.get("status") in FINISHED and run.value("seed") is not None]
+    known = [run for run in runs if run.status in FINISHED and run.value("seed") is not None]
     repeats: set[int] = set()
     further: dict[str, None] = {}
     for alike in split(known, keys, lambda run: {key: run.value(key) for key in keys}).values():
@@ -129,16 +137,18 @@ def text(value: Any) -> str:
 
 
 def rounds_in(rows: Iterable[Mapping[str, str]], levels: Iterable[float]) -> dict[str, int | None]:
-    """The column of each level -> the first round of these rows of metrics.csv that reaches it."""
+    """Level -> the first round of these rows of metrics.csv that reaches it; None: none does."""
     curve = [
         (int(row["round"]), float(row["test_accuracy"]))
         for row in rows
         if row.get("test_accuracy") and math.isfinite(float(row.get("test_loss") or 0.0))
     ]
-    return {f"{COLUMN}{level}": at for level, at in rounds_to(curve, levels).items()}
+    return rounds_to(curve, levels)
 
 
-def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
+def write_csv(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table whole or not at all."""
+
     def write(temporary: Path) -> None:
         with temporary.open("w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream, lineterminator="\n")
@@ -151,47 +161,37 @@ def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | Non
 # ---- the closing table -----------------------------------------------------------------------------------
 
 
-def closing_table(runs: Path, form: str = "text") -> str:
-    """The content of runs.csv as a table: one line per setting over its seeds, best first, with the rounds to
-    the accuracies that were asked for. Settings differ in more than the seed."""
-    with runs.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    if not rows:
+def closing_table(directory: Path, form: str = "text") -> str:
+    """The runs of a sweep as a table: one line per setting over its seeds, best first, with the rounds to the
+    accuracies that were asked for. Settings differ in more than the seed."""
+    runs, keys, levels = of_sweep(directory)
+    if not runs:
         return "no run has ended"
-    read = {row["dir"]: RunDirectory(runs.parent / row["dir"]).summary for row in rows}
-    keys = [
-        key for key in rows[0] if key not in ("dir", "seed", *OUTCOME, *ENDS) and not key.startswith(COLUMN)
-    ]
-    said = manifest(runs.parent)
-    planned = said.get("jobs", {})
-    asked = [f"{COLUMN}{level:g}" for level in said.get("levels", [])]
-    reached = [column for column in asked if column in rows[0]]
-    shown = [key for key in keys if len({row[key] for row in rows}) > 1] or ["algorithm"]
+    values = [{key: plain(run.value(key)) for key in keys if key != "seed"} for run in runs]
+    shown = [key for key in values[0] if len({of_run[key] for of_run in values}) > 1] or ["algorithm"]
     shown.sort(key=lambda key: key in IDENTITY and key != "algorithm")
-    groups = list(split(rows, shown, lambda row: row).items())
-    groups.sort(
-        key=lambda group: statistics.fmean(_numbers(group[1], "final_accuracy") or [-math.inf]), reverse=True
-    )
-    titles = [
-        *shown,
-        f"final {metric_of(filter(None, read.values()))}",
-        "best",
-        *(name.replace("_", " ") for name in reached),
-        "n",
-    ]
-    lines = [titles]
-    for setting, members in groups:
-        spreads = [mean_and_spread(_numbers(members, name)) for name in ("final_accuracy", "best_accuracy")]
-        rounds = [_rounds(_numbers(members, name), len(members)) for name in reached]
-        place = members[0]["dir"]
-        one = Run(runs.parent / place, planned=planned.get(place, {}), summary=read[place])
-        known = {**one.planned, **one.choices}  # an empty cell is null, or a key that its options lack
-        cells = ["null" if known.get(k, "") is None else str(v) for k, v in zip(shown, setting, strict=True)]
-        lines.append([*cells, *spreads, *rounds, _count(members)])
-    more = [f"... and {len(groups) - LIMIT} more lines: {runs}"] if len(groups) > LIMIT else []
+    alike = split(list(zip(runs, values, strict=True)), shown, lambda pair: pair[1]).values()
+    groups = [[run for run, _ in members] for members in alike]
+    groups.sort(key=lambda group: -statistics.fmean(_numbers(group, "final_accuracy") or [-math.inf]))
+    measured = f"final {metric_of(run.summary for run in runs if run.summary)}"
+    lines = [[*shown, measured, "best", *(f"rounds to {level:g}" for level in levels), "n"]]
+    for group in groups:
+        spreads = [mean_and_spread(_numbers(group, name)) for name in ("final_accuracy", "best_accuracy")]
+        reached = [rounds_in(run.rows, levels) for run in group] if levels else []
+        rounds = [_rounds([of_run[f"{level:g}"] for of_run in reached]) for level in levels]
+        lines.append([*(_shown(group[0], key) for key in shown), *spreads, *rounds, _count(group)])
     if form != "text":
         return table(lines, form)
+    more = (
+        [f"... and {len(groups) - LIMIT} more lines: {directory / RUNS_CSV}"] if len(groups) > LIMIT else []
+    )
     return "\n".join([*aligned(lines[: LIMIT + 1]), *more])
+
+
+def _shown(run: Run, key: str) -> str:
+    """A value in the closing table; empty for a key that the run's options lack."""
+    lacks = key not in run.choices and key not in run.planned and run.value(key) is None
+    return "" if lacks else word(run.value(key))
 
 
 def mean_and_spread(numbers: Sequence[float]) -> str:
@@ -202,22 +202,23 @@ def mean_and_spread(numbers: Sequence[float]) -> str:
     return f"{statistics.fmean(numbers):.4f}{spread}"
 
 
-def _numbers(rows: Sequence[Mapping[str, str]], column: str) -> list[float]:
-    return [float(row[column]) for row in rows if row[column]]
+def _numbers(runs: Iterable[Run], name: str) -> list[float]:
+    return [float(value) for run in runs if (value := run.outcome(name)) is not None]
 
 
-def _rounds(numbers: Sequence[float], runs: int) -> str:
+def _rounds(first: Sequence[int | None]) -> str:
     """Mean number of rounds over the runs that got there; if not all did, also how many did."""
+    numbers = [at for at in first if at is not None]
     if not numbers:
         return "never"
     mean = f"{statistics.fmean(numbers):.1f}"
-    return mean if len(numbers) == runs else f"{mean} ({len(numbers)} of {runs})"
+    return mean if len(numbers) == len(first) else f"{mean} ({len(numbers)} of {len(first)})"
 
 
-def _count(rows: Sequence[Mapping[str, str]]) -> str:
+def _count(runs: Sequence[Run]) -> str:
     """How many runs there are, and how many of them did not complete."""
-    odd = [row["status"] for row in rows if row["status"] != "completed"]
-    return f"{len(rows)}" + "".join(f", {odd.count(status)} {status}" for status in dict.fromkeys(odd))
+    odd = Counter(run.status for run in runs if run.status != "completed")
+    return f"{len(runs)}" + "".join(f", {count} {status}" for status, count in odd.items())
 
 
 def duration(seconds: float) -> str:

@@ -44,7 +44,7 @@ def test_a_seed_counts_once_in_every_table(tuned, fedbench: Call, tmp_path: Path
     places = [(row["algorithm"], row["algorithm.lr"], row["seed"]) for row in rows]
     assert len(set(places)) == len(places) == 2 * (1 + 3)
     assert len({row["dir"] for row in read(Path("T/rounds.csv"))}) == len(rows)
-    lines = [line.split() for line in closing_table(Path("T/runs.csv")).splitlines()]
+    lines = [line.split() for line in closing_table(Path("T")).splitlines()]
     assert sorted(line[-1] for line in lines[1:]) == ["1", "1", "3", "3"]
     assert next(line for line in lines if line[:2] == ["fedavg", "0.2"])[2:5] == expected
 

@@ -23,7 +23,7 @@ def test_different_experiments_in_one_directory_are_told_apart(runs, fedbench: C
         ("3", "0.1"), ("3", "0.1"), ("6", "0.1"), ("6", "0.1"), ("50", "0.01"), ("50", "0.01"),
     ]  # fmt: skip
     assert set(read(tmp_path / "s" / "rounds.csv")[0]) >= {"rounds", "algorithm.lr"}
-    table = closing_table(tmp_path / "s" / "runs.csv").splitlines()
+    table = closing_table(tmp_path / "s").splitlines()
     assert "\n".join(table) in out
     assert [line.split()[-1] for line in table] == ["n", "2", "2", "2"]
     assert table[0].split()[:2] == ["rounds", "algorithm.lr"]
@@ -36,19 +36,27 @@ def test_the_closing_table_tells_null_from_a_key_that_a_method_lacks(runs, fedbe
     assert table == [["padamfed", "null"], ["padamfed", "0.5"], ["fedavg", "0.5000"]]
 
 
+def a_run(place: Path, method: str, status: str, **ended: object) -> None:
+    """What a run has left: `ended` of its summary. Its seed is its name."""
+    place.mkdir(exist_ok=True)
+    content = {"status": status, "config": {"algorithm": method, "seed": place.name}, **ended}
+    (place / "summary.json").write_text(json.dumps(content))
+
+
 def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
     """Of the four runs of `some` two are there, after 3 and 6 rounds; a run that never is, or has diverged,
     is in no mean but in the count. `all`: (2 + 4) / 2; `none`: never. The best is first, who failed last."""
     write_manifest(tmp_path, levels=[0.8])
     rows = [
-        ("some", "completed", 0.9, "3"), ("some", "completed", 0.7, ""), ("some", "completed", 0.9, "6"),
-        ("some", "diverged", "", ""), ("all", "completed", 0.9, "2"), ("all", "completed", 0.8, "4"),
-        ("none", "completed", 0.1, ""), ("lost", "failed", "", ""),
+        ("some", "completed", 0.9, 3), ("some", "completed", 0.7, None), ("some", "completed", 0.9, 6),
+        ("some", "diverged", None, None), ("all", "completed", 0.9, 2), ("all", "completed", 0.8, 4),
+        ("none", "completed", 0.1, None), ("lost", "failed", None, None),
     ]  # fmt: skip
-    lines = ["dir,algorithm,seed,status,final_accuracy,best_accuracy,error,rounds_to_0.5,rounds_to_0.8"]
-    lines += [f"{n},{a},{n},{status},{end},{end},,1,{at}" for n, (a, status, end, at) in enumerate(rows)]
-    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
-    table = [re.split(r"  +", line) for line in closing_table(tmp_path / "runs.csv").splitlines()]
+    for n, (method, status, end, at) in enumerate(rows):
+        a_run(tmp_path / str(n), method, status, final_accuracy=end, best_accuracy=end)
+        reached = f"{at},0.8" if at else "9,0.79"
+        (tmp_path / str(n) / "metrics.csv").write_text(f"round,test_accuracy\n0,0.1\n1,0.5\n{reached}\n")
+    table = [re.split(r"  +", line) for line in closing_table(tmp_path).splitlines()]
     assert table[0] == ["algorithm", "final accuracy", "best", "rounds to 0.8", "n"]
     found = {row[0]: row[1:] for row in table[1:]}
     assert [row[0] for row in table[1:]] == ["all", "some", "none", "lost"]  # 0.85, 2.5 / 3, 0.1
@@ -60,15 +68,10 @@ def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
 
 def test_what_the_closing_table_measures_is_said(tmp_path: Path) -> None:
     """A regression's numbers are no accuracies; a mixture is a score."""
-    names = ["algorithm", "seed", "status", "final_accuracy", "best_accuracy", "error"]
-    rows = [["a", "0", "completed", "0.5", "0.5", ""], ["b", "0", "completed", "0.25", "0.5", ""]]
-    lines = [",".join(["dir", *names]), *(",".join([row[0], *row]) for row in rows)]
-    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
     for metrics, title in ((("R2", "R2"), "final R2"), (("R2", "accuracy"), "final score")):
-        for row, metric in zip(rows, metrics, strict=True):
-            (tmp_path / row[0]).mkdir(exist_ok=True)
-            (tmp_path / row[0] / "summary.json").write_text(json.dumps({"metric": metric}))
-        assert title in closing_table(tmp_path / "runs.csv")
+        for name, metric in zip("ab", metrics, strict=True):
+            a_run(tmp_path / name, name, "completed", final_accuracy=0.5, metric=metric)
+        assert title in closing_table(tmp_path)
 
 
 def test_every_row_has_the_numbers_of_its_own_run(runs, fedbench: Call, tmp_path: Path) -> None:
