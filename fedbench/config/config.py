@@ -146,8 +146,15 @@ class Eval:
         null="so many that evaluating costs at most a tenth of training, by sizes alone",
         help="rounds between evaluations; always at round 0 and the last one",
     )
-    train: bool = switch(False, help="also the loss on all training data")
-    grad_norm: bool = switch(False, help="also the norm of the full gradient")
+    train: bool = switch(
+        False, help="also train_loss: as test_loss, the mean over the samples, of all that are trained on"
+    )
+    grad_norm: bool = switch(False, help="also the norm of train_loss's gradient, whatever the method")
+    objective: bool = switch(
+        False,
+        help="also the objective that is minimised: loss.scale (the training loss under the method's client "
+        "weighting + loss.weight_decay / 2 |theta|^2); with grad_norm objective_grad_norm, its gradient's",
+    )
     clients: bool = switch(
         False,
         help="also the clients' accuracies: mean, mean of the worst tenth, standard deviation; clients.csv "

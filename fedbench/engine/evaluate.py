@@ -1,4 +1,4 @@
-"""Evaluation: test loss and accuracy, the objective and its full gradient on the training data."""
+"""Evaluation: loss and accuracy on the test set; loss, objective and their gradients on the training data."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ class Evaluator:
         return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]
 
     def train_loss(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> Tensor:
-        """f(theta) (0-dim, float64) on all training data with per-sample weights (n,) that sum to 1."""
+        """Mean loss (0-dim, float64) over all training data under per-sample weights (n,) that sum to 1."""
         total, params = theta.new_zeros((), dtype=torch.float64), self.layout.unflatten(theta)
         with torch.no_grad():
             for at in self.trained.split(self.batch):
                 total += self._weighted_loss(params, statistics, weights, at)
-        return self._objective(total, theta)
+        return total
 
     def gradient(self, theta: Tensor, statistics: Vectors, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """(`train_loss`, grad f(theta) (d,)) on all training data."""
+        """(`train_loss`, its gradient (d,))."""
         total, gradient = theta.new_zeros((), dtype=torch.float64), torch.zeros_like(theta)
         params = {k: v.detach().requires_grad_() for k, v in self.layout.unflatten(theta).items()}
         for at in self.trained.split(min(self.batch, self.differentiated)):
@@ -117,14 +117,18 @@ class Evaluator:
             pieces = torch.autograd.grad(part, list(params.values()))
             gradient += self.layout.flatten(dict(zip(params, pieces, strict=True)))
             total += part.detach()
-        scale, decay = self.objective.scale, self.objective.weight_decay
-        return self._objective(total, theta), scale * (gradient + decay * theta)
+        return total, gradient
 
     def _weighted_loss(self, params: Vectors, statistics: Vectors, weights: Tensor, at: Tensor) -> Tensor:
         data = self.objective.data
         out = functional_call(self.model, {**params, **statistics}, (data.input(at),))
         return (self.objective.loss(out, data.y[at]) * weights[at]).sum()
 
-    def _objective(self, loss: Tensor, theta: Tensor) -> Tensor:
+    def minimised(self, loss: Tensor, theta: Tensor) -> Tensor:
+        """f(theta) (0-dim, float64), from the mean loss under the run's client weighting."""
         square = theta.double().square().sum()
         return self.objective.scale * (loss + 0.5 * self.objective.weight_decay * square)
+
+    def minimised_gradient(self, gradient: Tensor, theta: Tensor) -> Tensor:
+        """grad f(theta) (d,), from that of the mean loss under the run's client weighting."""
+        return self.objective.scale * (gradient + self.objective.weight_decay * theta)

@@ -25,7 +25,12 @@ from fedbench.runs.run_directory import FINISHED
 ALIASES = {"updates": "round", "server_updates": "round"}
 """Other names of metrics columns: a round is a server update."""
 Floats = NDArray[np.float64]
-_WRITTEN_BY = {"train_loss": "eval.train", "grad_norm": "eval.grad_norm"}
+_WRITTEN_BY = {
+    "train_loss": "eval.train",
+    "grad_norm": "eval.grad_norm",
+    "objective": "eval.objective",
+    "objective_grad_norm": "eval.grad_norm=true eval.objective",
+}
 _MOST_POINTS = 1000  # the most points of a line whose seeds were evaluated at different x
 _HYPER = "algorithm."
 _choices: Callable[[Run], Mapping[str, object]] = attrgetter("choices")

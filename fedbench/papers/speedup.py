@@ -14,6 +14,9 @@ from fedbench.figures.style import DASHED, DOTTED, MUTED, VARIED, LineStyle, lin
 from fedbench.papers.grid import Panel, Trace, draw_grid
 from fedbench.runs.records import Run
 
+NORM = "objective_grad_norm"
+"""The theorems' gradient is that of the mean over the clients of their mean losses."""
+
 
 def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
     """Draw a panel for each count that the runs vary.
@@ -25,7 +28,9 @@ def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
     runs = [run for run in runs if run.choices.get("algorithm") in powers]
     norms = _norms(runs)
     if norms.empty:
-        raise DataError("no run has gradient norms; eval.grad_norm=true writes them")
+        raise DataError(
+            "no run has gradient norms of the objective; eval.grad_norm=true eval.objective=true write them"
+        )
     data = pd.concat([part for count in VARIED for part in _along(norms, count)], ignore_index=True)
     labels = _labels(data, powers)
     panels = [
@@ -49,7 +54,7 @@ def _norms(runs: Sequence[Run]) -> pd.DataFrame:
     evaluated rounds before the last)."""
     rows = []
     for run in runs:
-        norms = run.metrics["grad_norm"].to_numpy()[:-1] if "grad_norm" in run.metrics else np.empty(0)
+        norms = run.metrics[NORM].to_numpy()[:-1] if NORM in run.metrics else np.empty(0)
         if len(norms) and np.isfinite(norms).all():
             K = caption.local_steps(run.choices, run.summary.get("local_steps"))
             S = run.choices["clients.per_round"]

@@ -17,7 +17,10 @@ from fedbench.figures.style import AUTO, BAND, DASHES
 from fedbench.figures.style import axis as axis_name
 from fedbench.report.runs import Setting
 
-COLUMNS = ("test_accuracy", "test_loss", "validation_accuracy", "validation_loss", "train_loss", "grad_norm")
+COLUMNS = (
+    *("test_accuracy", "test_loss", "validation_accuracy", "validation_loss"),
+    *("train_loss", "grad_norm", "objective", "objective_grad_norm"),
+)
 """Columns that are drawn if runs have measured them."""
 POINTS = 200_000
 """Most points in one figure. If there are more, every second one is drawn, or every third, ..."""

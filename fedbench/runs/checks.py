@@ -185,7 +185,7 @@ def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, flo
 def check_evaluation(config: Config, method: Algorithm, model: nn.Module) -> None:
     """Refuse the training loss and the gradient of a model that no client has. Refuse to evaluate a mean of
     models if the run has no such mean."""
-    for name in ("train", "grad_norm"):
+    for name in ("train", "grad_norm", "objective"):
         if method.is_personal and getattr(config.eval, name):
             allowed = f"must be false: it is of one model, but {method.name}'s clients evaluate their own"
             raise ConfigError(f"eval.{name}", True, allowed)

@@ -58,7 +58,7 @@ def rounds_between(problem: Problem) -> int:
     work = batch * steps if steps else n / N * (epochs or 1)
     owned = division.test_client is not None and bool((division.test_client >= 0).any())
     passes: float = m * (N if problem.method.is_personal and not owned else 1) + len(division.validation)
-    passes += n * asked.train + GRADIENT * n * asked.grad_norm
+    passes += n * (asked.train + asked.objective) + GRADIENT * n * asked.grad_norm * (1 + asked.objective)
     if asked.finetune_steps:
         passes += m * (1 if owned else N) + GRADIENT * N * asked.finetune_steps * batch
     if passes * problem.layout.d <= SMALL:

@@ -20,6 +20,12 @@ from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row, further_columns
 
 
+def norm_of(gradient: Tensor) -> Tensor:
+    """Its Euclidean norm (0-dim, float64)."""
+    norm: Tensor = torch.linalg.vector_norm(gradient.double())
+    return norm
+
+
 class Measurement:
     """Evaluates a run at its present version; never changes the training."""
 
@@ -28,7 +34,10 @@ class Measurement:
         problem = execution.problem
         self.problem, self.eval = problem, problem.config.eval
         device, division = execution.placement.device, problem.division
-        self.weights = torch.from_numpy(problem.sample_weights).to(device, problem.dtype)
+        of_objective = problem.sample_weights
+        each = np.where(of_objective > 0, 1 / len(division.trained), 0.0)
+        self.plain = torch.from_numpy(each).to(device, problem.dtype)
+        self.weights = torch.from_numpy(of_objective).to(device, problem.dtype)
         held_out = torch.from_numpy(division.validation).to(device)
         self.validation = execution.evaluator.over(held_out) if len(held_out) else None
         self.personal = self.own_validation = self.clients = None
@@ -80,12 +89,15 @@ class Measurement:
         theta = loop.evaluated()
         test, scores = self._of(evaluator, self.personal, theta)
         numbers = {"test_loss": test[0], "test_accuracy": test[1]}
-        if asked.grad_norm:
-            loss, gradient = evaluator.gradient(theta, loop.statistics, self.weights)
+        if asked.train or asked.grad_norm:
+            loss, gradient = self._of_training(theta, self.plain)
             numbers |= {"train_loss": loss} if asked.train else {}
-            numbers["grad_norm"] = torch.linalg.vector_norm(gradient.double())
-        elif asked.train:
-            numbers["train_loss"] = evaluator.train_loss(theta, loop.statistics, self.weights)
+            numbers |= {} if gradient is None else {"grad_norm": norm_of(gradient)}
+        if asked.objective:
+            loss, gradient = self._of_training(theta, self.weights)
+            numbers["objective"] = evaluator.minimised(loss, theta)
+            if gradient is not None:
+                numbers["objective_grad_norm"] = norm_of(evaluator.minimised_gradient(gradient, theta))
         if self.validation is not None:
             held_out, _ = self._of(self.validation, self.own_validation, theta)
             numbers |= dict(zip(OF_VALIDATION, held_out, strict=True))
@@ -96,6 +108,13 @@ class Measurement:
         if not read[0]:
             found["test_loss"] = math.nan
         return found, read[len(flat) :] if asked.clients else None
+
+    def _of_training(self, theta: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(mean loss of the training samples under weights (n,), its gradient (d,) if that is asked for)."""
+        evaluator, statistics = self.execution.evaluator, self.loop.statistics
+        if self.eval.grad_norm:
+            return evaluator.gradient(theta, statistics, weights)
+        return evaluator.train_loss(theta, statistics, weights), None
 
     def _of(
         self, evaluator: Evaluator, personal: PersonalEvaluator | None, theta: Tensor

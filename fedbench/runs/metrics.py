@@ -18,11 +18,12 @@ ALWAYS = (
     *("uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_mean", "staleness_max"),
     "wall_seconds",
 )
+OF_OBJECTIVE = ("objective", "objective_grad_norm")  # with eval.objective; the second with eval.grad_norm too
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
 OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # with eval.clients
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
-COLUMNS = (*ALWAYS, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
+COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
 """All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 ENDS = (
@@ -39,7 +40,8 @@ COLUMN = "rounds_to_"
 def columns(asked: Eval, validated: bool) -> list[str]:
     """The columns of a run's metrics.csv. `validated`: some samples are held out."""
     held_out, clients = OF_VALIDATION if validated else (), OF_CLIENTS if asked.clients else ()
-    return [*ALWAYS, *held_out, *clients, *further_columns(asked, validated)]
+    minimised = OF_OBJECTIVE[: 1 + asked.grad_norm] if asked.objective else ()
+    return [*ALWAYS, *minimised, *held_out, *clients, *further_columns(asked, validated)]
 
 
 def further_columns(asked: Eval, validated: bool) -> list[str]:

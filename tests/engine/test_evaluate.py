@@ -45,8 +45,8 @@ def test_whole_is_every_sample_by_index(n: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("batch", [3, 5, 100])
 def test_what_is_recorded_of_a_model_is_the_objective_written_out(batch: int) -> None:
-    """f = scale (sum_i w_i loss_i + decay/2 |theta|^2) and its gradient; the test loss is the plain mean of
-    all samples, none of them weighted by the batch it happens to be in."""
+    """Losses sum_i w_i loss_i, f = scale (that + decay/2 |theta|^2), and the gradients of both; the test loss
+    is the plain mean of all samples, none of them weighted by the batch it happens to be in."""
     rng = np.random.default_rng(0)
     n, scale, decay = 11, 2.5, 0.3
     x, y, w = rng.normal(size=(n, 4)), rng.integers(0, 3, n), rng.uniform(0.1, 1, n)
@@ -55,17 +55,20 @@ def test_what_is_recorded_of_a_model_is_the_objective_written_out(batch: int) ->
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     losses = -np.log(p[np.arange(n), y])
     slope = w[:, None] * (p - np.eye(3)[y])
-    gradient = scale * (np.concatenate([(slope.T @ x).ravel(), slope.sum(0)]) + decay * theta)
-    value = scale * ((w * losses).sum() + decay / 2 * (theta**2).sum())
+    gradient, loss = np.concatenate([(slope.T @ x).ravel(), slope.sum(0)]), (w * losses).sum()
+    value = scale * (loss + decay / 2 * (theta**2).sum())
 
     data = DeviceData(torch.from_numpy(x), torch.from_numpy(y), lambda v: v)
     objective = Objective(nn.Linear(4, 3).double(), data, weight_decay=decay, scale=scale)
     evaluator = Evaluator(objective, (data.x, data.y), (batch, batch))
     at, weights = torch.from_numpy(theta), torch.from_numpy(w)
-    assert evaluator.train_loss(at, {}, weights) == pytest.approx(value, rel=1e-12)
-    found, found_gradient = evaluator.gradient(at, {}, weights)
-    assert found == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(found_gradient, gradient, rtol=1e-11, atol=1e-13)
+    assert evaluator.train_loss(at, {}, weights) == pytest.approx(loss, rel=1e-12)
+    found, slopes = evaluator.gradient(at, {}, weights)
+    assert found == pytest.approx(loss, rel=1e-12)
+    np.testing.assert_allclose(slopes, gradient, rtol=1e-11, atol=1e-13)
+    assert evaluator.minimised(found, at) == pytest.approx(value, rel=1e-12)
+    whole = scale * (gradient + decay * theta)
+    np.testing.assert_allclose(evaluator.minimised_gradient(slopes, at), whole, rtol=1e-11, atol=1e-13)
     loss, accuracy = evaluator.test(at, {})
     assert loss == pytest.approx(losses.mean(), rel=1e-12)
     assert accuracy == (logits.argmax(1) == y).mean()

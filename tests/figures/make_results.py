@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedbench.runs.metrics import ALWAYS
+from fedbench.runs.metrics import ALWAYS, OF_OBJECTIVE
 
-METRICS = list(ALWAYS)
+METRICS = [*ALWAYS, *OF_OBJECTIVE]
 CONFIG = {
     "rounds": 100, "clients.total": 100, "clients.per_round": 10, "local.steps": 5, "local.epochs": None,
     "local.batch_size": 32, "dtype": "float32", "device": "auto", "engine": "auto", "data.root": "/data",

@@ -44,9 +44,9 @@ def test_the_speed_up_and_its_slopes(tmp_path: Path) -> None:
         norm = norms[S] if K == 2 else 0.5
         config = {"clients.per_round": S, "local.steps": K, "rounds": 20}
         norm /= 1 if name == "padamfed" else 2
-        metrics = [{**row, "grad_norm": norm * (1 + 0.1 * (-1) ** rank)}
+        metrics = [{**row, "objective_grad_norm": norm * (1 + 0.1 * (-1) ** rank)}
                    for rank, row in enumerate(rows(0.7, 0.6, 0, last=20))]  # fmt: skip
-        metrics[-1]["grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
+        metrics[-1]["objective_grad_norm"] = 100.0  # of the last round, which the theorems' mean leaves out
         runs += [{"metrics": metrics, "algorithm": name, "config": config}] * (name != "masfl" or S < 4)
     drawing = draw_speedup(read([write_sweep(tmp_path, runs, ["clients.per_round"])]), POWERS)
     points = drawing.points.query("algorithm == 'padamfed' and varied == 'S'")
@@ -78,7 +78,7 @@ def test_a_slope_has_the_interval_of_lines_at_each_seeds_own_level(tmp_path: Pat
     rng, runs = np.random.default_rng(1), []
     for seed, S in product(range(3), (1, 2, 4, 8)):
         norm = (0.9 + 0.4 * seed) * S**-0.25 * np.exp(0.01 * rng.standard_normal())
-        metrics = [{**row, "grad_norm": norm} for row in rows(0.7, 0.6, seed, last=20)]
+        metrics = [{**row, "objective_grad_norm": norm} for row in rows(0.7, 0.6, seed, last=20)]
         config = {"clients.per_round": S, "local.steps": 2, "rounds": 20, "seed": seed}
         runs.append({"metrics": metrics, "algorithm": "padamfed", "config": config, "norm": norm})
     kept = [{key: value for key, value in run.items() if key != "norm"} for run in runs]

@@ -58,8 +58,8 @@ class Logistic:
         each: np.ndarray = 1 / (7 * n_i[self.client]) if uniform else np.full(len(self.y), 1 / len(self.y))
         return each
 
-    def objective(self, uniform: bool, decay: float, scale: float) -> tuple[float, float]:
-        """f and |grad f|."""
+    def objective(self, uniform: bool, decay: float = 0.0, scale: float = 1.0) -> tuple[float, float]:
+        """f and |grad f|; without decay and scale those of the training loss."""
         w = self.weights(uniform)
         residual = (np.exp(self.logs(self.x)) - np.eye(10)[self.y]) * w[:, None]
         gradient = [residual.T @ self.x + decay * self.W, residual.sum(0) + decay * self.b]
@@ -70,22 +70,28 @@ class Logistic:
 @pytest.mark.parametrize(
     ("weighting", "decay", "scale"), [("uniform", 0.0, 1.0), ("samples", 0.05, 1.0), ("uniform", 0.05, 3.0)]
 )
-def test_training_loss_and_gradient_are_those_of_the_objective(
+def test_training_loss_is_one_for_all_methods_and_the_objective_is_what_is_minimised(
     tmp_path: Path, weighting: str, decay: float, scale: float
 ) -> None:
-    """Unequal clients: under uniform weights a sample of a small client counts more; the weight decay is a
-    part of f and of its gradient."""
+    """Unequal clients: under uniform weights a sample of a small client counts more in the objective; the
+    weight decay is a part of it and of its gradient. The training loss is the mean over all samples."""
     words = [f"algorithm.weighting={weighting}", f"loss.weight_decay={decay}", f"loss.scale={scale}"]
-    rows, _ = run(tmp_path / "both", *words, "eval.train=true", "eval.grad_norm=true", "eval.batch_size=100")
-    alone, _ = run(tmp_path / "alone", *words, "eval.train=false", "eval.grad_norm=true")
+    norm, objective = "eval.grad_norm=true", "eval.objective=true"
+    rows, _ = run(tmp_path / "both", *words, "eval.train=true", norm, objective, "eval.batch_size=100")
+    alone, _ = run(tmp_path / "alone", *words, norm)
+    without, _ = run(tmp_path / "without", *words, objective)
     found = Logistic(tmp_path / "both")
     assert len(set(np.bincount(found.client))) > 1
-    loss, norm = found.objective(weighting == "uniform", decay, scale)
-    other, _ = found.objective(weighting != "uniform", decay, scale)
-    assert rows[-1]["train_loss"] == pytest.approx(loss, rel=1e-9)
-    assert rows[-1]["grad_norm"] == pytest.approx(norm, rel=1e-9) == alone[-1]["grad_norm"]
+    last, losses, of_f = rows[-1], ("train_loss", "grad_norm"), ("objective", "objective_grad_norm")
+    assert [last[name] for name in losses] == pytest.approx(found.objective(uniform=False), rel=1e-9)
+    f = found.objective(weighting == "uniform", decay, scale)
+    assert [last[name] for name in of_f] == pytest.approx(f, rel=1e-9)
+    assert alone[-1]["grad_norm"] == pytest.approx(last["grad_norm"], rel=1e-12)
     assert alone[-1]["train_loss"] is None
-    assert abs(loss - other) > 1e-3 * loss  # the two weightings are told apart
+    assert not {*of_f} & {*alone[-1]}
+    assert without[-1]["objective"] == pytest.approx(last["objective"], rel=1e-12)
+    assert "objective_grad_norm" not in without[-1]
+    assert abs(f[0] - found.objective(weighting != "uniform", decay, scale)[0]) > 1e-3 * f[0]
 
 
 @pytest.mark.parametrize("batch", ["100", "null"])
