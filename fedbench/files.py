@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -199,6 +200,20 @@ def sha256(file: Path) -> str:
     """SHA-256 of a file's content, read now."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def drop_unknown_backend() -> None:
+    """Forget MPLBACKEND if it names no backend of matplotlib, which could not be imported then. No picture
+    here needs one. A module (`module://...`) is only looked for by pyplot, which nothing here uses."""
+    name = os.environ.get("MPLBACKEND", "")
+    if not name or name.startswith("module://") or "matplotlib" in sys.modules:
+        return
+    del os.environ["MPLBACKEND"]
+    import matplotlib
+
+    with contextlib.suppress(ValueError):
+        matplotlib.rcParams["backend"] = name  # as matplotlib itself would have taken it
+        os.environ["MPLBACKEND"] = name
 
 
 @contextlib.contextmanager

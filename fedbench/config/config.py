@@ -144,7 +144,8 @@ class Eval:
         None,
         low=1,
         null="so many that evaluating costs at most a tenth of training, by sizes alone",
-        help="rounds between evaluations; always at round 0 and the last one",
+        help="rounds between evaluations; always at round 0 and the last one; a row's staleness_mean and "
+        "staleness_max are of all updates since the row before",
     )
     train: bool = switch(
         False, help="also train_loss: as test_loss, the mean over the samples, of all that are trained on"
@@ -173,7 +174,8 @@ class Eval:
         _metrics,
         f"a list of {', '.join((*EVAL_METRICS, CONFUSION))}",
         help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
-        "average_precision by scikit-learn, perplexity is exp(loss) (of all positions, if labels have some), "
+        "average_precision by scikit-learn, the mean over classes (of two, average_precision is the second "
+        "one's), perplexity is exp(loss) (of all positions, if labels have some), "
         "the others by torchmetrics; confusion_matrix is no column but drawn at the end",
     )
     finetune_steps: int = integer(

@@ -107,7 +107,8 @@ class DatasetOptions:
         high=1,
         without=(0, 1),
         null="the data set's own test set",
-        help="pool training and test set; the test set is this share of every client's samples",
+        help="pool training and test set; the test set is this share of every client's samples: all but "
+        "floor((1 - pool) n) of its n, of which one at least is for training",
     )
     noise: float = nonnegative(
         0.0,
@@ -119,7 +120,8 @@ class DatasetOptions:
         low=0,
         high=1,
         without=(1,),
-        help="hold out this share of every client's training samples: columns validation_loss and "
+        help="hold out this share of every client's training samples, floor(share n + 1/2) of its n but "
+        "never all: columns validation_loss and "
         "validation_accuracy, which target and patience then use to stop",
     )
     classes: list[int | str] | None = custom(

@@ -5,17 +5,19 @@ their scores are float64."""
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS
-from fedbench.errors import ConfigError, needs
-from fedbench.files import atomically
+from fedbench.errors import ConfigError, first_line, needs
+from fedbench.files import atomically, drop_unknown_backend
 
 PERPLEXITY = "perplexity"
 _OF_RANKS = ("auroc", "average_precision")
@@ -28,6 +30,8 @@ OF_TASK: dict[str, tuple[str, ...]] = {
 }
 """The metrics of each task. In a sequence each position counts as a sample, except those with label 0."""
 _WORDS = 20  # most classes for which a confusion matrix is drawn with its counts
+
+log = logging.getLogger(__name__)
 
 
 def refuse(names: Sequence[str], task: str, dataset: str) -> None:
@@ -87,7 +91,9 @@ class FurtherMetrics:
 
     def _of_ranks(self, name: str) -> float:
         """Mean over the classes (or labels) that have samples, and for the AUROC others besides; NaN if there
-        is none. Scores are computed in float64: in float32 those of large outputs are all 0 or 1."""
+        is none. Of two classes the average precision is that of the second, the positive one, as in
+        scikit-learn; their AUROCs are equal. Scores are computed in float64: in float32 those of large
+        outputs are all 0 or 1."""
         from sklearn.metrics import average_precision_score, roc_auc_score
 
         out, y = torch.cat(self._out).double().cpu(), torch.cat(self._y).cpu()
@@ -99,27 +105,46 @@ class FurtherMetrics:
         if name == "auroc":
             each = [roc_auc_score(*one) for one in classes if len({*one[0].tolist()}) == 2]
         else:
+            if len(classes) == 2 and not self.multilabel:
+                classes = classes[1:]
             each = [average_precision_score(*one) for one in classes if one[0].any()]
         return sum(each) / len(each) if each else math.nan
 
-    def draw_confusion(self, file: Path) -> None:
-        """Save the confusion matrix (rows: true classes, columns: predicted) as a picture and as a CSV."""
-        import matplotlib.pyplot as plt
-        import numpy as np
+    def write_confusion(self, file: Path) -> None:
+        """Save the confusion matrix (rows: true classes, columns: predicted) as a CSV, `file`, and as a
+        picture beside it. Where that cannot be drawn, a warning is logged: the run has ended."""
+        counts = self.metrics[CONFUSION].compute().cpu().numpy()
+        atomically(file, lambda place: np.savetxt(place, counts, fmt="%d", delimiter=","))
+        picture = file.with_suffix(".png")
+        try:
+            atomically(picture, lambda place: _draw_confusion(counts, place))
+        except Exception as error:  # whatever a library does
+            log.warning("%s: not drawn: %s; %s has the counts", picture, first_line(error), file.name)
 
-        metric = self.metrics[CONFUSION]
-        counts = metric.compute().cpu().numpy()
-        figure, axes = metric.plot(add_text=len(counts) <= _WORDS)
-        for ax in np.ravel(np.asarray(axes, dtype=object)):  # numbers of classes stand upright
-            ax.tick_params(axis="both", labelrotation=0)
-        atomically(file, lambda place: figure.savefig(place, dpi=150, bbox_inches="tight", format="png"))
-        plt.close(figure)
-        table = file.with_suffix(".csv")
-        atomically(table, lambda place: np.savetxt(place, counts, fmt="%d", delimiter=","))
+
+def _draw_confusion(counts: np.ndarray, file: Path) -> None:
+    """Draw counts (classes, classes) as a PNG. pyplot would look for the backend that MPLBACKEND names."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(5.0, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    image = axes.imshow(counts, cmap="Blues", vmin=0)
+    figure.colorbar(image, ax=axes, label="Samples")
+    axes.set(xlabel="Predicted class", ylabel="True class")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(_WORDS, integer=True))
+    for (row, column), count in np.ndenumerate(counts) if len(counts) <= _WORDS else ():
+        colour = "white" if count > counts.max() / 2 else "black"
+        axes.text(column, row, f"{count}", ha="center", va="center", color=colour, fontsize=7)
+    figure.savefig(file, dpi=150, format="png")
 
 
 def _metric(name: str, multilabel: bool, outputs: int) -> Any:
     """The torchmetrics metric `name`."""
+    drop_unknown_backend()  # torchmetrics imports matplotlib
     import torchmetrics.classification as of
 
     if multilabel:

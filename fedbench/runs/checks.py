@@ -132,15 +132,17 @@ def check_rates(
     too_large = f"{most:.3g}, the largest number of dtype={config.dtype}"
     too_small = f"{least:.3g}, the smallest number of dtype={config.dtype}"
     for name, factor in rates.items():
-        schedule, allowed = getattr(config, f"{name}_schedule"), ""
+        schedule, excluded = getattr(config, f"{name}_schedule"), ""
         if name not in method.numbers():
-            allowed = f"must be constant: {method.name} has no algorithm.{name}"
+            excluded = f": {method.name} has no algorithm.{name}"
         elif getattr(method, name) == AVERAGE:
-            allowed = f"must be constant: algorithm.{name}={AVERAGE} follows lr_schedule"
+            excluded = f": algorithm.{name}={AVERAGE} follows lr_schedule"
         elif getattr(method, name) is None:
-            allowed = f"must be constant, or algorithm.{name} given: {method.name}'s comes from its theory"
-        if allowed:
-            raise ConfigError(f"{name}_schedule", schedule.name, allowed)
+            excluded = f", or algorithm.{name} given: {method.name}'s comes from its theory"
+        if excluded and schedule.name != "constant":
+            raise ConfigError(f"{name}_schedule", schedule.name, f"must be constant{excluded}")
+        if excluded:
+            raise ConfigError(f"{name}_schedule.warmup", schedule.warmup, f"must be 0{excluded}")
         rate = hyper[name]
         if name == "lr" and method.averages and method.convention == "G":
             rate = max(rate, hyper["server_lr"])  # which follows it

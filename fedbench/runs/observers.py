@@ -22,7 +22,7 @@ from fedbench.files import one_line_os_errors, write_text
 from fedbench.loggers.backends import BACKENDS, LoggedRun, Logger, Point
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import ENDS, Row, columns
-from fedbench.runs.run_directory import CLIENTS, METRICS, RunDirectory
+from fedbench.runs.run_directory import CLIENTS, METRICS, NAN, RunDirectory
 
 LINE_SECONDS = 30.0
 _LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
@@ -82,7 +82,10 @@ class Files(Observer):
 
     def _line(self, row: Row) -> str:
         values = (row.get(name) for name in self.columns)
-        return ",".join("" if value is None else str(value) for value in values) + "\n"
+        return (
+            ",".join("" if value is None else NAN if value != value else str(value) for value in values)
+            + "\n"
+        )
 
     def _append(self, file: Path, text: str) -> None:
         with one_line_os_errors(f"write {file}"), open(file, "a", encoding="utf-8", newline="") as stream:

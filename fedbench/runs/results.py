@@ -68,7 +68,7 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
         atomically(here.path / JOBS, lambda file: report.write_jobs_csv(trace, file, begin))
     if (further := execution.evaluator.further) and CONFUSION in further.metrics:
         execution.evaluator.whole(loop.evaluated(), loop.statistics)
-        further.draw_confusion(here.path / f"{CONFUSION}.png")
+        further.write_confusion(here.path / f"{CONFUSION}.csv")
     found = _summary(execution, rows, seconds, trace)
     kept = config.checkpoint.keep or found["status"] == PAUSED
     sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}

@@ -46,6 +46,7 @@ SUMMARY, CONFIG, METRICS, CHECKPOINT = "summary.json", "config.yaml", "metrics.c
 MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv", "reproduce", "run.log"
 CLIENTS, USERS = "clients.csv", "users.csv"
 DATA = "data.json"  # the hashes of files below data.root, and what a prediction needs to know of the data
+NAN = "NaN"  # as a cell: all of pandas, NumPy, Polars, DuckDB and float() read it as a number
 LOCK, STAGING, STATE = ".lock", ".again", "state"
 _WRITTEN = (
     METRICS,
@@ -147,7 +148,8 @@ class RunDirectory:
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of metrics.csv as written, by column; empty if there is none. Incomplete rows, such as the
-        last one of a killed run, are left out with a warning. Raises DataError."""
+        last one of a killed run, are left out with a warning. Raises DataError. A NaN is `NAN`, also where
+        version 0.1.0 wrote it."""
         file = self.path / METRICS
         try:
             with file.open(newline="", encoding="utf-8", errors="replace") as stream:
@@ -166,7 +168,10 @@ class RunDirectory:
                 int(cell) if name == "round" else float(cell or "nan")
             except ValueError as error:
                 raise DataError(f"{file}: column '{name}': {error}") from None
-        return [dict(zip(header, row, strict=True)) for row in whole]
+        return [
+            {name: NAN if cell == "nan" else cell for name, cell in zip(header, row, strict=True)}
+            for row in whole
+        ]
 
     @property
     def columns(self) -> list[str]:

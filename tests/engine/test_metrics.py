@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +113,45 @@ def test_a_class_without_samples_is_not_in_a_mean() -> None:
     labels = own.astype(float)
     expected = of_ranks(out, own)
     assert of_batches(out, labels, RANKS, multilabel=True) == pytest.approx(expected, rel=1e-12)
+
+
+def test_of_two_classes_the_second_is_the_positive_one() -> None:
+    """As in scikit-learn: six samples by hand, the positive ones at ranks 2 and 6 of their class's scores, so
+    (1/2 + 2/6) / 2; the mean over both classes would be more. The labels of a multilabel task are two."""
+    score, y = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.1]), np.array([0, 1, 0, 0, 0, 1])
+    out = np.log(np.column_stack([1 - score, score]))
+    assert of_batches(out, y, RANKS) == pytest.approx({"average_precision": 5 / 12, "auroc": 3 / 8})
+    labels = {"average_precision": of_ranks(out, np.eye(2)[y] > 0)["average_precision"]}
+    assert of_batches(out, np.eye(2)[y], RANKS[1:], multilabel=True) == pytest.approx(labels)
+    assert labels["average_precision"] > 0.5
+
+
+def test_a_confusion_matrix_needs_no_pyplot_and_its_picture_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """pyplot looks for the backend that a notebook has named; the counts are written in any case."""
+    further = FurtherMetrics(["confusion_matrix"], False, 3, torch.device("cpu"))
+    further.update(torch.eye(3)[[0, 1, 1, 2]], torch.tensor([0, 1, 2, 2]))
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    for name in ("drawn", "not"):
+        further.write_confusion(tmp_path / f"{name}.csv")
+        counts = np.loadtxt(tmp_path / f"{name}.csv", delimiter=",")
+        assert counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+        assert (tmp_path / f"{name}.png").is_file() == (name == "drawn")
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (warning,) = caplog.messages
+    assert "not.png: not drawn: " in warning
+    assert warning.endswith("not.csv has the counts")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("no_such_backend", ""), ("svg", "svg"), ("module://a.b", "module://a.b")]
+)
+def test_a_backend_that_matplotlib_does_not_know_is_forgotten(given: str, kept: str) -> None:
+    code = "import os, fedbench.figures, matplotlib; print(os.environ.get('MPLBACKEND', ''))"
+    env = {**os.environ, "MPLBACKEND": given}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.returncode) == (kept, 0), done.stderr
 
 
 def test_the_padding_of_sequences_is_no_class() -> None:

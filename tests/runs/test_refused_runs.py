@@ -111,9 +111,17 @@ REFUSED = [
     ("algorithm=scaffold clients.total=1400 model=mlp dtype=float64 model.hidden=[800000] state.place=memory",
      "clients.total=1400: scaffold's state of 1,400 clients, 60,000,010 numbers each, and 60,000,010 at "
      "the server, needs about", SHORT),
+    # rates over rounds
+    ("algorithm=padamfed lr_schedule.warmup=5", "lr_schedule.warmup=5: must be 0, or algorithm.lr given:"),
+    ("algorithm=feddyn server_lr_schedule.warmup=5",
+     "server_lr_schedule.warmup=5: must be 0: feddyn has no algorithm.server_lr"),
+    ("algorithm=fedavg algorithm.server_lr=average server_lr_schedule.warmup=2",
+     "server_lr_schedule.warmup=2: must be 0: algorithm.server_lr=average follows lr_schedule"),
+    ("algorithm=feddyn server_lr_schedule=cosine", "server_lr_schedule=cosine: must be constant: feddyn has"),
     # the model that is evaluated
     (f"eval.train=true {FEDBN}", "eval.train=true: must be false: it is of one model, but fedbn's clients"),
     ("eval.grad_norm=true algorithm=local", "eval.grad_norm=true: must be false: it is of one model"),
+    ("eval.objective=true algorithm=local", "eval.objective=true: must be false: it is of one model"),
     (f"{TWO} {FEDBN}", f"{TWO}: must be last: fedbn's clients evaluate their own"),
     (f"{TWO} model=cnn model.norm=batch", f"{TWO}: must be last: batch norm's statistics belong to one"),
 ]  # fmt: skip

@@ -164,7 +164,7 @@ def test_the_model_of_nans_of_a_diverged_run_is_not_its_best(tmp_path: Path) -> 
     words = ["dataset.validation=0.2", "target=0.09"]
     go(tmp_path, "model=mlp", "algorithm.lr=1e38", *words)
     rows, summary = metrics(tmp_path), ended(tmp_path)
-    assert [row["test_loss"] == "nan" for row in rows] == [False, True]
+    assert [row["test_loss"] == "NaN" for row in rows] == [False, True]  # a number to every reader of CSV
     for part, best in (("test", "best"), ("validation", "best_validation")):
         first, last = (float(row[f"{part}_accuracy"]) for row in rows)
         assert first < 0.09 <= last, part
