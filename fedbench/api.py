@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedbench.config.compose import Composed, Composer, composing
 from fedbench.config.config import Config
-from fedbench.config.identity import RUNS, run_name
+from fedbench.config.identity import run_name
 from fedbench.config.options import checked
 from fedbench.config.overrides import written
+from fedbench.config.places import RUNS
 from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
 from fedbench.runs import records

@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedbench.config.places import RERUNS
 from fedbench.errors import DataError, Parser, UsageError
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.sweeps.tables import duration
-
-KEPT = Path("outputs") / "reruns"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
         "where they were, below FEDBENCH_DATA where that is set, or where KEY=VALUE says.",
     )
     parser.add_argument("words", nargs="+", metavar="RUN_DIR | KEY=VALUE", help=f"keys: {', '.join(PLACES)}")
-    words = f"keep the recomputed run, below {KEPT}; if stopped, the same command resumes it"
+    words = f"keep the recomputed run, below {RERUNS}; if stopped, the same command resumes it"
     parser.add_argument("--keep", action="store_true", help=words)
     parser.add_argument(
         "--dry-run", action="store_true", help="say what would be computed, and compute nothing"
@@ -69,7 +68,7 @@ def _planned(directory: Path, kept: Path | None) -> str:
 
 def _free(directory: Path) -> Path:
     """The first directory for the run that holds no finished run. An unfinished run there is resumed."""
-    place = KEPT / directory.resolve().name
+    place = Path(RERUNS) / directory.resolve().name
     further = (place.with_name(f"{place.name}-{number}") for number in itertools.count(2))
     while (RunDirectory(place).summary or {}).get("status") in FINISHED:
         place = next(further)

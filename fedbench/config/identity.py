@@ -25,8 +25,6 @@ from fedbench.config.config import GROUPS, USUAL, Config, flat
 from fedbench.config.options import UNSAID, defaults, is_ours
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
-RUNS = "outputs/runs"
-"""Where all runs lie that are not given a directory: each once, whatever asks for it."""
 NOT_IDENTITY = (
     "engine",
     "device",

@@ -21,11 +21,12 @@ from fedbench.config.config import DEVICE, GROUPS, Config, Settings, container
 from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
 from fedbench.config.overrides import parse, recorded, swept, values
+from fedbench.config.places import SWEEPS
 from fedbench.fields import custom, integer
 
 JOB_DIR = "${fedbench.run_dir:}"
 """`hydra.sweep.subdir` where the user gives none; a sweep names its runs itself."""
-SWEEP_DIR = "outputs/sweeps/${fedbench.sweep_dir:}"
+SWEEP_DIR = f"{SWEEPS}/${{fedbench.sweep_dir:}}"
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
 

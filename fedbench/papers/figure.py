@@ -20,6 +20,7 @@ from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value
+from fedbench.config.places import SHOWN, SMOKE, SWEEPS
 from fedbench.figures.results import read
 from fedbench.files import write_text
 from fedbench.papers.claims import SCALES, Claim, FrontPageRow
@@ -28,12 +29,6 @@ from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
 from fedbench.tuning.tune import write_table
 
-SHOWN = "outputs/figures"
-"""Where results are kept: `<SHOWN>/<figure>/<scale>/`. Small files, meant to be committed."""
-SMOKE = "outputs/smoke"
-"""Where results of scale smoke are, which only exercise the code: `<SMOKE>/<figure>/`. Never committed."""
-LISTS = "outputs/sweeps"
-"""Where the sweeps behind the results are: `<LISTS>/<figure>/<scale>/<digest of what is run>/<stage>/`."""
 TUNING = {
     "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
     "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
@@ -50,7 +45,7 @@ def shown(name: str, scale: str, root: Path = Path()) -> Path:
 
 def lists_of(name: str, scale: str, root: Path = Path()) -> Path:
     """The directory of a figure's sweeps."""
-    return root / LISTS / name / scale
+    return root / SWEEPS / name / scale
 
 
 def command(name: str, scale: str) -> str:

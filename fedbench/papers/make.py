@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from fedbench.config.compose import compose
-from fedbench.config.identity import RUNS, digest
+from fedbench.config.identity import digest
 from fedbench.config.overrides import Grid, written
+from fedbench.config.places import RUNS
 from fedbench.papers.figure import (
     SEARCHED,
     TUNING,

@@ -11,10 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedbench.config.places import SHOWN, SMOKE
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
 from fedbench.papers.claims import AFTER, Claim, Evidence, FrontPageRow, describe
-from fedbench.papers.figure import SHOWN, SMOKE, markdown
+from fedbench.papers.figure import markdown
 from fedbench.papers.figure_page import CLAIMS, hours, section
 from fedbench.papers.verdicts import MARKS, Judged, Results, counts, gather, mark, mark_of_readings
 

@@ -22,8 +22,9 @@ from fedbench import fields, process_group
 from fedbench.config.checks import parsed_words
 from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
-from fedbench.config.identity import RUNS, counts, run_hash, run_name
+from fedbench.config.identity import counts, run_hash, run_name
 from fedbench.config.overrides import Grid, recorded, written
+from fedbench.config.places import RUNS
 from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
 from fedbench.errors import ConfigError, UsageError, UserError, counted
 from fedbench.files import one_line_os_errors

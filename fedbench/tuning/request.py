@@ -16,6 +16,7 @@ from fedbench.config.compose import Composed, Composer, validate
 from fedbench.config.config import Config
 from fedbench.config.identity import digest
 from fedbench.config.overrides import Value
+from fedbench.config.places import SWEEPS, TUNINGS
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
@@ -221,7 +222,7 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     if asked.runs is None:  # the user has named the directory
         _refuse_another(place, options)
     else:
-        place = Path("outputs/tune") / place.relative_to("outputs/sweeps")
+        place = Path(TUNINGS) / place.relative_to(SWEEPS)
         place = place.with_name(digest([place.name, options.chosen])) if options.chosen else place
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + [*fixed]
     left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
