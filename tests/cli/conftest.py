@@ -40,7 +40,8 @@ class Runs:
         lr = config.algorithm.options.get("lr")
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
-        return types.SimpleNamespace(config=config, seconds=1.0, go=functools.partial(self.go, config))
+        go = functools.partial(self.go, config)
+        return types.SimpleNamespace(config=config, seconds=1.0, go=go, refuse_full_disk=lambda place: None)
 
     def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""
