@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from fedbench import fields
+from fedbench.method.elsewhere import of_method
 from fedbench.method.interface import Algorithm
 from fedbench.method.table import cost_of, entry
 
@@ -26,6 +27,7 @@ def page(cls: type[Algorithm]) -> str:
     }
     lines = [f"{cls.name}: {cls.paper}", "", inspect.cleandoc(cls.__doc__ or ""), ""]
     lines += [*_options(cls), "", *(f"{title.ljust(12)}{fact}" for title, fact in facts.items())]
+    lines += [f"{'elsewhere'.ljust(12)}{sentence}" for sentence in of_method(cls.name)]
     return "\n".join(lines)
 
 
