@@ -22,6 +22,7 @@ from fedbench.config.identity import run_name
 from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.config.places import RUNS
+from fedbench.data.partition_files import partition_file
 from fedbench.errors import DataError, UsageError
 from fedbench.process_group import refuse_several
 from fedbench.runs import records
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
-__all__ = ["Run", "Sweep", "compose_config", "plot", "results", "run", "sweep"]
+__all__ = ["Run", "Sweep", "compose_config", "partition_file", "plot", "results", "run", "sweep"]
 
 Place = str | os.PathLike[str]
 Overrides = Sequence[str] | Mapping[str, Any]

@@ -53,7 +53,7 @@ BELOW: dict[str, set[str]] = {
     "tuning": {"sweeps", "runs", "figures", "config"},
     "report": {"sweeps", "runs", "figures", "config"},
     "papers": {"sweeps", "tuning", "runs", "figures", "theory", "config"},
-    "api": {"sweeps", "runs", "figures", "config"},
+    "api": {"sweeps", "runs", "figures", "data", "config"},
     "cli": {"api", "tuning", "runs", "figures", "sweeps", "report", "algorithms", "method", "config"},
     "__main__": {"cli"},
 }

@@ -43,7 +43,7 @@ class PartitionOptions(ABC):
         """Client (n,) int64 of every training sample, or UNUSED. Raises ConfigError if the options do not fit
         the data."""
 
-    def tests(self) -> np.ndarray | None:
+    def tests(self, rows: int) -> np.ndarray | None:
         """Which samples (n,) of a pooled data set are for the test; None: they are drawn."""
         return None
 

@@ -57,6 +57,12 @@ def damaged(path: Path, why: str) -> DataError:
     return DataError(f"{path} is damaged: {why}; delete it to download again")
 
 
+def names_in(path: Path) -> list[str]:
+    """The names of the arrays of an .npz file. Raises DataError."""
+    with refusing(f"{path}: cannot be read as an .npz file"), zipfile.ZipFile(path) as archive:
+        return [member.filename.removesuffix(".npy") for member in archive.infolist()]
+
+
 def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """The named arrays of an .npz file, and the `optional` ones that it has. Pickled arrays are refused, so
     that reading data executes no code.

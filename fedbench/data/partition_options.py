@@ -28,6 +28,7 @@ from fedbench.data.label_skew import (
     Similarity,
 )
 from fedbench.data.names import names_of, numbered
+from fedbench.data.partition_files import client_of_rows, from_json
 from fedbench.errors import ConfigError
 from fedbench.fields import integer, nonnegative, positive, text
 from fedbench.files import as_given
@@ -116,16 +117,19 @@ class Natural(PartitionOptions):
 @dataclass(frozen=True)
 class File(PartitionOptions):
     """Read from a partition.npz as every run writes it: `client` holds each training sample's client, or -1
-    for none. The file of a run with dataset.pool fits the same pool alone, and names the test samples too. An
-    array `label`, the class or its name of each sample that `client` has, is compared with the data's,
-    because rows in another order would get other clients.
+    for none. Or the row numbers of each client, made elsewhere: a JSON list of lists, a JSON object from the
+    clients 0 to N-1 to them, or a .npz with an array for each client, named by its number. The file of a run
+    with dataset.pool fits the same pool alone, and names the test samples too. An array `label`, the class or
+    its name of each sample that `client` has, is compared with the data's, because rows in another order
+    would get other clients. `fedbench.partition_file(indices, labels)` writes such a file.
     """
 
     name = "file"
-    path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz")
+    path: str = text(None, words="the path of a partition.npz", help="partition.path=FILE.npz, or .json")
 
     def draw(self, p: ToPartition) -> np.ndarray:
-        arrays, n = self._arrays(), len(p.labels)
+        n = len(p.labels)
+        arrays = self._arrays(n)
         name = "client"
         if "pool" in arrays:
             if arrays["pool"].tolist() != p.pool:
@@ -154,19 +158,25 @@ class File(PartitionOptions):
             why = other or f"client {empty[0]} of clients.total={p.clients} has no sample"
         raise ConfigError("partition.path", self.path, f"does not fit: {why}")
 
-    def tests(self) -> np.ndarray | None:
-        return self._arrays().get("pooled_test")
+    def tests(self, rows: int) -> np.ndarray | None:
+        return self._arrays(rows).get("pooled_test")
 
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """The file's `client`, or what a run with dataset.pool wrote. Raises ConfigError and DataError."""
+    def _arrays(self, rows: int) -> dict[str, np.ndarray]:
+        """`client` and perhaps `label` of the data's `rows`, or what a run with dataset.pool wrote. Raises
+        ConfigError and DataError."""
         path = as_given(self.path)
         if not path.is_file():
             raise ConfigError("partition.path", self.path, "no such file; a partition.npz is expected")
-        from fedbench.data.files import read_npz  # imports torch
+        if path.suffix == ".json":
+            return from_json(path, rows)
+        from fedbench.data.files import names_in, read_npz  # imports torch
 
-        arrays = read_npz(path, ("client",), ("pool", "label"))
-        pooled = ("pool", "pooled_client", "pooled_test")
-        return read_npz(path, pooled, ("label",)) if "pool" in arrays else arrays
+        names = names_in(path)
+        if names and all(name.isdecimal() for name in names):
+            return {"client": client_of_rows(read_npz(path, tuple(names)), rows, str(path))}
+        if "pool" in names:
+            return read_npz(path, ("pool", "pooled_client", "pooled_test"), ("label",))
+        return read_npz(path, ("client",), ("label",))
 
     def _other_label(self, label: np.ndarray | None, p: ToPartition) -> str | None:
         """Where the file's labels are not those of the samples; None if they are, or it has none."""

@@ -83,7 +83,7 @@ def divide(data: Dataset, options: PartitionOptions, pool: float, clients: int, 
     """
     client = partition_of(data, options, clients, seed, pool)
     rng = host_generator(seed if options.seed is None else options.seed, Stream.PARTITION, 1)
-    tests = options.tests()
+    tests = options.tests(len(client))
     if tests is None:
         train, test = held_out(client, pool, rng)
     else:

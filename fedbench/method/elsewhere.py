@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("elsewhere.csv")
@@ -37,7 +36,6 @@ class Elsewhere:
         )
 
 
-@cache
 def rows() -> tuple[Elsewhere, ...]:
     """All rows, in the order of the file."""
     with TABLE.open(newline="", encoding="utf-8") as file:
