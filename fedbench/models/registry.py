@@ -135,11 +135,13 @@ def _load_package() -> None:
         importlib.import_module(f"fedbench.models.{module.name}")
 
 
-# torch's layers that draw from global randomness, count batches in an integer buffer, or lack a vmap rule
-_UNSUITABLE: dict[type[nn.Module], str] = {
+# torch's layers that draw from global randomness, count batches in an integer buffer, lack a vmap rule, or
+# have no parameters yet. Others that cannot run here are found by what they do (fedbench.runs.own_models).
+_UNSUITABLE: dict[type, str] = {
     nn.modules.dropout._DropoutNd: "use fedbench.models.layers.Dropout",
     nn.modules.batchnorm._BatchNorm: "use fedbench.models.layers.BatchNorm2d or a group or layer norm",
     nn.RNNBase: "use fedbench.models.recurrent.Recurrent",
+    nn.modules.lazy.LazyModuleMixin: "give the sizes of its inputs",
 }
 
 
@@ -157,6 +159,11 @@ def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int
 def refuse_unsuitable(name: str, model: nn.Module) -> None:
     """Raise ConfigError if a (user's) model holds a torch layer that no engine here can run reproducibly."""
     for where, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            layer = f"max_norm of torch.nn.{type(module).__name__} (at '{where}')"
+            raise ConfigError(
+                "model", name, f"{layer} does not work here; it changes weights beside the steps"
+            )
         for kind, instead in _UNSUITABLE.items():
             if isinstance(module, kind):
                 layer = f"torch.nn.{type(module).__name__} (at '{where}')"

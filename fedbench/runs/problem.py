@@ -29,7 +29,7 @@ from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.models import registry
 from fedbench.models.layers import norm_parameters
-from fedbench.runs import checks, traces
+from fedbench.runs import checks, own_models, traces
 from fedbench.runs.model_files import initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
@@ -144,6 +144,8 @@ def problem_of(config: Config, session: Session) -> Problem:
     model = initial_model(config, dataset)
     if not is_own(registry.get(config.model.name)):
         checks.check_outputs(config.model.name, model, dataset)
+        vectorised = config.engine != "loop" or config.eval.finetune_steps > 0
+        own_models.check_training(config.model.name, model, dataset, vectorised)
     layout = Layout(model)
     batch: int | np.ndarray | None = config.local.batch_size
     if config.local.batch_share is not None:

@@ -235,11 +235,17 @@ def test_a_model_with_other_outputs_is_refused(fedbench: Call, word: str, said: 
     assert [path.name for path in Path().iterdir()] == ["net.py"]
 
 
-def test_asking_a_model_for_its_outputs_changes_nothing() -> None:
+def test_asking_a_model_for_its_outputs_and_gradients_changes_nothing() -> None:
+    """Also where it is refused because it draws."""
     Path("net.py").write_text(NET)
+    Path("sober.py").write_text(NET.replace("nn.functional.dropout(x)", "pass").replace('"net"', '"sober"'))
     before = torch.get_rng_state()
-    problem = problem_of(api.compose_config([*SMALL, "imports=[net.py]", "model=net"]), Session())
+    problem = problem_of(api.compose_config([*SMALL, "imports=[sober.py]", "model=sober"]), Session())
     assert problem.model.training
+    with pytest.raises(
+        ConfigError, match=r"^model=net: draws random numbers of its own in training; fedbench"
+    ):
+        problem_of(api.compose_config([*SMALL, "imports=[net.py]", "model=net"]), Session())
     assert torch.equal(torch.get_rng_state(), before)
 
 
