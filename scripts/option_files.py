@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +111,22 @@ def _yaml(value: Any) -> str:
 
 def reference(groups: Groups) -> str:
     """The page: the keys of every run, then the options of each group with their keys."""
-    parts = [_TOP, "## Every run\n", *_table(Settings, "")]
+    parts = [_TOP, "## Every run\n", *_table(_rows(Settings, ""))]
     for group, classes in groups.items():
         parts.append(f"\n## {group}")
+        tables = {name: _rows(cls, f"{group}.") for name, cls in classes.items()}
+        shared = [row for row in next(iter(tables.values())) if all(row in rows for rows in tables.values())]
+        if shared:
+            parts += [f"\n### every {group}\n", *_table(shared)]
         for name, cls in classes.items():
-            parts += [f"\n### {group}={name}", *_sentence(head(cls)), *_table(cls, f"{group}.")]
+            own = [row for row in tables[name] if row not in shared]
+            parts += [f"\n### {group}={name}", *_sentence(head(cls)), *_table(own)]
     parts += [
         "\n## logger",
         "\n`logger=NAME`, several as `logger=[tensorboard,wandb]`, all: `logger=many_loggers`.",
     ]
     for name, cls in LOGGERS.items():
-        parts += [f"\n### logger={name}", *_sentence(head(cls)), *_table(cls, f"logger.{name}.")]
+        parts += [f"\n### logger={name}", *_sentence(head(cls)), *_table(_rows(cls, f"logger.{name}."))]
     return "\n".join(parts) + "\n"
 
 
@@ -129,18 +134,16 @@ def _sentence(text: str) -> list[str]:
     return [" ".join(text.split("\n\n")[0].split()), ""]
 
 
-def _table(cls: type[Any], prefix: str) -> Iterator[str]:
-    found = list(rules(cls, prefix))
-    if not found:
-        return
-    yield from ("| key | default | allowed | meaning |", "|---|---|---|---|")
-    for key, rule in found:
-        cells = (f"`{key}`", f"`{word(rule.default)}`", rule.words, rule.meaning)
-        yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+def _rows(cls: type[Any], prefix: str) -> list[str]:
+    """A row for each key of a class."""
+    cells = [
+        (f"`{key}`", f"`{word(rule.default)}`", rule.words, rule.meaning) for key, rule in rules(cls, prefix)
+    ]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _table(rows: Sequence[str]) -> list[str]:
+    return ["| key | default | allowed | meaning |", "|---|---|---|---|", *rows] if rows else []
 
 
 if __name__ == "__main__":
