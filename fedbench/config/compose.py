@@ -38,7 +38,7 @@ from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
 from fedbench.config.options import REGISTERED, conf_dir, option_file, read_config, read_file
-from fedbench.config.overrides import first_values, listed, recorded
+from fedbench.config.overrides import first_values, listed, recorded, with_home
 from fedbench.config.register import UserDirectory, register
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
@@ -134,7 +134,7 @@ class Composer:
     def read(self, overrides: Sequence[str]) -> Composed:
         """Compose overrides; a swept key gets its first value. Refuses values that would execute code. Raises
         UserError."""
-        words = [self._without_plus(text) for text in overrides]
+        words = [self._without_plus(with_home(text)) for text in overrides]
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
             first = [place / f"{self.loader.config_name}.yaml" for place in self.loader.places]

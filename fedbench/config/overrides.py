@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -29,6 +30,16 @@ def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[
 def _parsed(text: str, loader: ConfigLoader | None) -> Override:
     """An override. Most words of a process come again, and parsing takes milliseconds."""
     return OverridesParser.create(config_loader=loader).parse_overrides([text])[0]
+
+
+def with_home(text: str) -> str:
+    """An override whose value is a path below ~, or several, with the home directory in its place: Hydra
+    reads no such value, and a shell replaces no ~ behind a `=`."""
+    key, _, value = text.partition("=")
+    paths = value.split(",")
+    if not all(re.fullmatch(r"~[\w.-]*(/[^'\"]*)?", path) for path in paths):
+        return text
+    return f"{key}=" + ",".join(written(os.path.expanduser(path)) for path in paths)
 
 
 def values(override: Override) -> list[str]:

@@ -78,6 +78,9 @@ class Dataset:
                 _check_tokens(f"{place}: x_{part}", x, self.vocabulary)
             if client is not None:
                 _check_clients(f"{place}: client{'' if part == 'train' else '_test'}", client, len(x))
+        if self.classes < 2 and self.task == "classification":
+            called = f", {self.labels[0]}" if self.labels else ""
+            raise DataError(f"{place}: all samples are of one class{called}; at least two are needed")
 
     @property
     def shape(self) -> tuple[int, ...]:

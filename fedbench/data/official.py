@@ -128,9 +128,15 @@ def _torchvisions(origin: Source, root: Path, train: bool, download: bool = Fals
 
 def _idx_pair(origin: Source, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, H, W) uint8 and labels (n,), starting at 0, from two IDX files."""
-    images, labels = origin.files[:2] if train else origin.files[2:]
-    y = read_idx(root / labels, 1).astype(np.int64)
-    return read_idx(root / images, 3), y - (1 if origin.split == "letters" else 0)
+    images, labels = (root / file for file in (origin.files[:2] if train else origin.files[2:]))
+    x, y = read_idx(images, 3), read_idx(labels, 1).astype(np.int64)
+    first = int(origin.split == "letters")
+    if len(y) != len(x):
+        raise damaged(labels, f"it has {len(y):,} labels, and {images.name} {len(x):,} images")
+    if (odd := y[(y < first) | (y >= first + origin.classes)]).size:
+        last = first + origin.classes - 1
+        raise damaged(labels, f"it has the label {odd[0]}; {first} to {last} are expected")
+    return x, y - first
 
 
 def _checked(origin: Source, root: Path, train: bool) -> tuple[np.ndarray, np.ndarray]:

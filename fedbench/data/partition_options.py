@@ -190,7 +190,11 @@ class File(PartitionOptions):
         else:
             ways = [range(p.classes), *p.called]  # the numbers of classes, or what the data call them
             others = [(names_of(label), np.array([*map(str, way)])[p.labels]) for way in ways]
-        given, known = min(others, key=lambda both: np.count_nonzero(both[0] != both[1]))
+
+        def unlike(both: tuple[np.ndarray, np.ndarray]) -> tuple[int, int]:
+            return int((both[0] != both[1]).sum()), int((~np.isin(*both)).sum())
+
+        given, known = min(others, key=unlike)
         if (given == known).all():
             return None
         at = int((given != known).reshape(len(given), -1).any(1).argmax())

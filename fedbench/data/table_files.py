@@ -225,7 +225,7 @@ def _users_of(
 ) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
     """The samples' name, samples, labels and users of one HDF5 file."""
     if importlib.util.find_spec("h5py") is None:
-        raise DataError(f"{path}: {needs('h5py', 'tables')}")
+        raise DataError(f"{path}: {needs('h5py', 'hdf5')}")
     import h5py
 
     expected = "a group for each user, with its samples and labels, is expected"
@@ -242,7 +242,7 @@ def _users_of(
         others = [name for name in names if name not in (target, *drop)]
         if len(others) != 1:
             allowed = f"must leave one array of samples: {', '.join(others) or 'none'} in {path}"
-            raise ConfigError("dataset.drop", [*drop], allowed)
+            raise ConfigError("dataset.drop", [*drop] or None, allowed)
         x, y, who = [], [], []
         for user in users:
             arrays = users[user]
@@ -253,7 +253,8 @@ def _users_of(
                 )
             x.append(arrays[others[0]][()])
             y.append(arrays[target][()])
+            if y[-1].dtype.kind not in "biuf" or y[-1].ndim != 1:
+                kind = f"{y[-1].dtype} of shape {y[-1].shape}"
+                raise DataError(f"{path}: the {target} of {user} is {kind}; a number per sample is expected")
             who += [user] * len(y[-1])
-        if y[0].dtype.kind not in "biuf":
-            raise DataError(f"{path}: {target} is {y[0].dtype}; numbers are expected")
         return others[0], np.concatenate(x), np.concatenate(y), np.array(who)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from option_helpers import load, refusal
+from PIL import Image
 
 from fedbench.api import compose_config
 from fedbench.config.identity import run_hash
@@ -163,6 +166,117 @@ def test_a_column_that_the_test_split_lacks(key: str, tmp_path: Path) -> None:
     hf.DatasetDict({"train": rows(slice(30)), "test": test}).save_to_disk(str(tmp_path))
     with pytest.raises(ConfigError, match=f"dataset.{key}={keys[key]}: must be a column of"):
         read(tmp_path, **keys)
+
+
+# ---- columns that would change on the way -----------------------------------------------------------------
+
+
+def jsonl(place: Path, users: list[Any]) -> dict[str, Any]:
+    """JSON lines in which these users take turns, a lot of lines each."""
+    place.mkdir()
+    lines = [{"a": n / 2, "label": n % 2, "user": users[n * len(users) // 40]} for n in range(40)]
+    (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return {"name": "hf", "path": str(place), "user": "user", "test": None}
+
+
+@pytest.mark.parametrize(
+    ("users", "said"),
+    [
+        (["007", 7, "7", "u1"], "user holds arrow.json values; users are names or integers|cannot be loaded"),
+        ([2**63, 2**63 + 1], "user holds the float 9.223372036854775\\d*e\\+18, too large|cannot be loaded"),
+        ([2**62, 0.5], "user holds the float 4.6116860184273879e\\+18, too large"),
+        ([2**62, None], "the column user is empty in row 20"),
+    ],
+)
+def test_users_in_json_that_would_merge(
+    users: list[Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older releases of `datasets` load no column of two types."""
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    assert re.search(said, refusal(jsonl(tmp_path / "d", users)))
+
+
+def test_integers_in_json_are_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    data = load(jsonl(tmp_path / "d", [2**62 + 1, 2**62]), "unused", seed=0, clients=1)
+    assert {*data.client} == {f"{2**62}", f"{2**62 + 1}"}  # type: ignore[misc]
+
+
+def of_columns(place: Path, **columns: tuple[Any, Any]) -> Path:
+    values = {name: cells for name, (cells, _) in columns.items()}
+    kinds = hf.Features({name: kind for name, (_, kind) in columns.items()})
+    hf.Dataset.from_dict(values, features=kinds).save_to_disk(str(place))
+    return place
+
+
+TEN = [n % 2 for n in range(10)]
+
+
+def test_palette_images_are_the_pixels_that_they_show(tmp_path: Path) -> None:
+    levels = RNG.integers(0, 256, (10, 4, 4), dtype=np.uint8)
+    images = []
+    for image in levels:
+        numbers = np.random.default_rng(0).permutation(256).astype(np.uint8)  # of each level
+        shown = Image.fromarray(numbers[image], mode="P")
+        shown.putpalette(np.repeat(np.argsort(numbers), 3).astype(np.uint8).tolist())
+        images.append(shown)
+    file = of_columns(tmp_path, x=(images, hf.Image()), label=(TEN, hf.Value("int64")))
+    data = read(file, x="x", test=None)
+    found = np.concatenate([data.x_train, data.x_test])[:, 0]
+    assert sorted(map(bytes, found)) == sorted(map(bytes, levels))
+
+
+def test_what_is_missing_in_a_list_is_no_number(tmp_path: Path) -> None:
+    """NumPy shows a missing int64 as the lowest one."""
+    lists = [[1, 2], [3, None], *[[5, 6]] * 8]
+    columns = {"x": (lists, hf.Sequence(hf.Value("int64"))), "label": (TEN, hf.Value("int64"))}
+    line = refusal({"name": "hf", "path": str(of_columns(tmp_path / "a", **columns)), "x": "x", "test": None})
+    assert line == f"{tmp_path}/a: the column x is empty"
+    columns["x"] = ([None, *[[5, 6]] * 9], hf.Sequence(hf.Value("int64")))
+    line = refusal({"name": "hf", "path": str(of_columns(tmp_path / "b", **columns)), "x": "x", "test": None})
+    assert line == f"{tmp_path}/b: the column x is empty in row 0"
+
+
+def test_integers_that_float32_does_not_hold_become_float64(tmp_path: Path) -> None:
+    lists = [[2**24 + 1 + n, n] for n in range(10)]
+    columns = {"x": (lists, hf.Sequence(hf.Value("int64"))), "label": (TEN, hf.Value("int64"))}
+    data = read(of_columns(tmp_path, **columns), x="x", test=None)
+    assert sorted(np.concatenate([data.x_train, data.x_test]).tolist()) == lists
+
+
+@pytest.mark.parametrize(
+    ("classes", "kept"), [(["eel", "cat"], [2, 0]), ([2, 0], [2, 0]), (["2", "cat"], [2, 0])]
+)
+def test_classes_of_a_class_label_are_chosen_by_name_or_number(
+    classes: list[Any], kept: list[int], saved: Path
+) -> None:
+    data = read(saved, x="vector", classes=classes)
+    expected = LABELS[:30][np.isin(LABELS[:30], kept)]
+    assert data.y_train.tolist() == [kept.index(label) for label in expected]
+    assert data.names == ("eel", "cat")
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        (
+            ["eel", "owl"],
+            "dataset.classes=owl: has no training or no test samples: the labels of hf are cat, dog, eel, ",
+        ),
+        (["eel", 2], "dataset.classes=[eel,2]: names one class twice: eel and 2"),
+        ([0, 9], "dataset.classes=9: has no training or no test samples"),
+    ],
+)
+def test_classes_that_a_class_label_does_not_have(classes: list[Any], said: str, saved: Path) -> None:
+    line = refusal({"name": "hf", "path": str(saved), "x": "vector", "classes": classes})
+    assert line.startswith(said)
+
+
+def test_a_column_is_left_out(saved: Path) -> None:
+    many = ["picture", "vector", "levels", "tokens", "next", "ragged", "client"]
+    assert read(saved, drop=many).features == (("age", None), ("city", "Bonn"), ("city", "Oslo"))
+    line = refusal({"name": "hf", "path": str(saved), "x": "vector", "drop": ["city"]})
+    assert line == "dataset.drop=[city]: must be null: dataset.x=vector is the only column of samples"
 
 
 def test_without_the_library_a_line_says_how_to_get_it(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

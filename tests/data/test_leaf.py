@@ -69,6 +69,15 @@ def test_images_as_rows_of_numbers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.x_train, image[:, None])
 
 
+def test_labels_may_be_written_as_floats_and_gaps_are_noted(tmp_path: Path) -> None:
+    x = [[0.5, 1.0], [1.0, 0.5]]
+    data = read(write(tmp_path, {part: {"a": (x, [1.0, 3.0])} for part in ("train", "test")}))
+    assert data.y_train.tolist() == [1, 3]
+    assert data.note == "no training sample has the label 0, 2 of 0 .. 3; labels start at 0"
+    write(tmp_path, {"train": {"a": (x, [0, 2.5])}})
+    assert "has the label '2.5'" in refusal({"name": "leaf", "path": str(tmp_path)})
+
+
 def test_labels_of_texts_and_of_the_test_part(tmp_path: Path) -> None:
     x = [[0.5, 1.0], [1.0, 0.5]]
     write(tmp_path, {"train": {"a": (x, [0, 1])}, "test": {"a": (x, [0, 7])}})

@@ -275,3 +275,10 @@ def test_labels_that_leave_a_class_empty_are_said(y: list[int], note: str | None
     assert read(write(tmp_path / "f.npz", y_train=np.array(y), y_test=np.array(y[:4]))).note == note
     many = np.array([0, 2, 900, 0, 2, 5, 0, 0])
     assert len(str(read(write(tmp_path / "f.npz", y_train=many, y_test=many[:4])).note)) < 120
+
+
+def test_one_class_is_no_classification(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).random((8, 3)), np.zeros(8, dtype=int)
+    file = write(tmp_path / "f.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    line = refusal({"name": "npz", "path": str(file)})
+    assert line == f"{file}: all samples are of one class; at least two are needed"

@@ -162,9 +162,13 @@ IMAGES, LABELS = "train-images-idx3", "train-labels-idx1"
         (LABELS, b"\0\0\x08\x01" + bytes(4), "is damaged: its 8 bytes are no whole IDX file of 1 sizes"),
         (IMAGES, small_mnist()[IMAGES][:1000], "is damaged: its 1,000 bytes are no whole IDX file"),
         (LABELS, small_mnist()[LABELS] + b"\0", "is damaged: its 39 bytes are no whole IDX file"),
-        (LABELS, idx(np.arange(29) % 10), "y_train is int64 of shape (29,); (30,), one label per sample, is"),
+        (
+            LABELS,
+            idx(np.arange(29) % 10),
+            "is damaged: it has 29 labels, and train-images-idx3-ubyte 30 images",
+        ),
         ("t10k-images-idx3", idx(np.zeros((10, 28, 27))), "x_test (uint8 (1, 28, 27)) must have one shape"),
-        (LABELS, small_mnist()[LABELS][:-1] + b"M", "y_train holds the label 77, but mnist has 10 classes"),
+        (LABELS, small_mnist()[LABELS][:-1] + b"M", "is damaged: it has the label 77; 0 to 9 are expected"),
     ],
 )
 def test_every_damaged_file_is_named_and_kept(tmp_path: Path, part: str, content: bytes, line: str) -> None:
@@ -247,7 +251,9 @@ def test_emnist_letters_start_at_zero(tmp_path: Path) -> None:
     assert data.y_train.tolist() == list(range(26))
     assert data.y_test.tolist() == [25, 0]
     (raw / "emnist-letters-test-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1])))
-    with pytest.raises(DataError, match=r"raw: y_test holds the label -1, but emnist has 26 classes"):
+    with pytest.raises(
+        DataError, match=r"emnist-letters-test-labels-idx1-ubyte is damaged: it has the label 0; 1 to 26"
+    ):
         get("emnist", tmp_path, split="letters")
 
 
