@@ -3,7 +3,9 @@ conf/<group>/ (Hydra needs one for each option), and conf/README.md, the referen
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +15,11 @@ import yaml
 
 from fedbench import algorithms
 from fedbench.config.config import Settings
-from fedbench.config.options import CLASSES
+from fedbench.config.options import CLASSES, DATA
 from fedbench.errors import word
 from fedbench.fields import Rule, defaults, options_of, rules
 from fedbench.loggers.options import LOGGERS
+from fedbench.method.table import Entry, cost_of, entry
 from fedbench.models.registry import get, names
 
 Groups = Mapping[str, Mapping[str, type[Any]]]
@@ -74,7 +77,7 @@ def _keys(cls: type[Any], indent: str) -> Iterator[str]:
     values = defaults(cls)
     for name, rule in options_of(cls).items():
         if not isinstance(rule, Rule):
-            yield from _comment(inspect.getdoc(rule) or "", indent)
+            yield from _comment(_help(rule), indent)
             yield f"{indent}{name}:"
             yield from _keys(rule, indent + "  ")
             continue
@@ -87,8 +90,25 @@ def _keys(cls: type[Any], indent: str) -> Iterator[str]:
             yield line
 
 
-def _help(rule: Rule) -> str:
-    """What an option means: its choices (unless the help names them all), its help, and what null means."""
+def data(groups: Groups) -> dict[str, Any]:
+    """What the command line says without importing the classes: of every option what its keys mean, and the
+    table of methods."""
+    methods = [[field.name.replace("_", " ") for field in dataclasses.fields(Entry)]]
+    methods += [[*dataclasses.astuple(entry(cls, cost_of(cls)))] for cls in groups["algorithm"].values()]
+    meanings = {
+        group: {
+            name: {key: _help(rule) for key, rule in options_of(cls).items()} for name, cls in classes.items()
+        }
+        for group, classes in groups.items()
+    }
+    return {"keys": meanings, "methods": methods}
+
+
+def _help(rule: Rule | type[Any]) -> str:
+    """What an option means: its choices (unless the help names them all), its help, and what null means; or
+    what a section of options is."""
+    if not isinstance(rule, Rule):
+        return " ".join((inspect.getdoc(rule) or "").split())
     named = rule.kind != "choice" or all(str(option) in rule.help for option in rule.options)
     choices = "" if named else " | ".join(map(str, rule.options))
     return "; ".join(filter(None, [choices, rule.meaning]))
@@ -151,3 +171,6 @@ if __name__ == "__main__":
     for path, text in [*option_files(groups), *logger_files(), ("README.md", reference(groups))]:
         Path("conf", path).parent.mkdir(exist_ok=True)
         Path("conf", path).write_text(text, encoding="utf-8")
+    Path("conf", DATA).write_text(
+        json.dumps(data(groups), indent=0, ensure_ascii=False) + "\n", encoding="utf-8"
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedbench.config.explain import HYDRA_ERRORS
 from fedbench.config.imports import execute
-from fedbench.config.options import conf_dir, options
+from fedbench.config.options import conf_dir, generated, options
 from fedbench.config.overrides import parse
 from fedbench.errors import OWN_CODE, Parser, UsageError, unknown_option
 from fedbench.sweeps.formats import aligned
@@ -79,11 +79,8 @@ def _plural(word: str) -> str:
 
 
 def _methods() -> list[list[str]]:
-    """The titles and rows of the table of methods, from the page that has it, without torch. A method that
-    the page lacks (`scripts/readme_table` writes it) has its name alone."""
-    page = (conf_dir() / "algorithm" / "README.md").read_text(encoding="utf-8")
-    table = page.partition("<!-- algorithms: begin -->\n")[2].partition("<!-- algorithms: end -->")[0]
-    titles, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    """The titles and rows of the table of methods. One that is newer than the table has its name alone."""
+    titles, *rows = generated()["methods"]
     lacking = {*options("algorithm")} - {row[0] for row in rows}
     return [titles, *rows, *([name, *[""] * (len(titles) - 1)] for name in sorted(lacking))]
 

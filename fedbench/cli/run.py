@@ -22,7 +22,7 @@ from fedbench import process_group
 from fedbench.config.compose import Composed, Composer, config_directories
 from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
-from fedbench.config.options import option_file, read_config
+from fedbench.config.options import generated, read_config
 from fedbench.config.overrides import Grid, written
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
 from fedbench.fields import rules
@@ -211,12 +211,12 @@ def page(cfg: DictConfig, loader: ConfigLoader) -> str:
     for group in (group for group in GROUPS if group in cfg.hydra.runtime.choices):
         chosen = str(cfg.hydra.runtime.choices[group])
         lines += ["", f"  of {group}={chosen}:"]
-        comments = _comments(group, chosen)
+        meanings = generated()["keys"].get(group, {}).get(chosen, {})
         lines += [
             line
             for key, value in cfg[group].items()
             if key not in ("name", "grid")
-            for line in _key(f"{group}.{key}", value, comments.get(str(key), ""))
+            for line in _key(f"{group}.{key}", value, meanings.get(key, ""))
         ]
     return "\n".join([*lines, "", cfg.hydra.help.footer.rstrip()])
 
@@ -228,14 +228,3 @@ def _key(key: str, value: object, meaning: str) -> list[str]:
 
 def _wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line.rstrip("; "), 118, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _comments(group: str, name: str) -> dict[str, str]:
-    """The comments on the keys in an option's file, beside or above each key."""
-    file, found, above = option_file(group, name), {}, ""
-    for line in file.read_text(encoding="utf-8").splitlines() if file else []:
-        key, _, beside = line.partition(" # ")
-        above = f"{above} {line[2:]}" if line.startswith("# ") else above
-        if key[:1].isalpha():
-            found[key.partition(":")[0]], above = beside or above.strip(), ""
-    return found

@@ -16,6 +16,7 @@ from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
 from fedbench.data.options import DATASETS, UserDataset, read_dataset
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
+from fedbench.files import read_json
 from fedbench.loggers.options import LOGGERS, read_loggers
 from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
@@ -38,6 +39,7 @@ _DECLARED = tuple(group for group in CLASSES if group != "dataset")  # users can
 REGISTERED = ("dataset", "model", "algorithm")
 """The groups to which the user's modules (`imports`) can add options, with or without a file."""
 
+DATA = "options.json"  # in conf/
 FEW_OPTIONS = 5  # that a line names
 _USUAL_OPTIONS = {group: {"name": option} for group, option in USUAL.items()}
 _NOT_OFFERED = ("name", "grid")  # grid: values to try when tuning an algorithm, which is advice, not a choice
@@ -87,6 +89,13 @@ def conf_dir() -> Path:
         if (candidate / "algorithm").is_dir():
             return candidate
     raise RunError(f"no configuration files beside {package}: the installation is incomplete")
+
+
+@cache
+def generated() -> dict[str, Any]:
+    """What the classes of all options say, as `scripts/options` has written it down: `keys` (group -> option
+    -> key -> meaning) and `methods` (the titles and rows of their table). Importing them would take torch."""
+    return read_json(conf_dir() / DATA) or {"keys": {}, "methods": [["name"]]}
 
 
 def options(group: str, searchpath: Sequence[Path] = ()) -> list[str]:

@@ -1,11 +1,11 @@
-"""The files of conf/<group>/ and conf/README.md are what scripts/options writes from the options."""
+"""The files of conf/<group>/, conf/options.json and conf/README.md are what scripts/options writes."""
 
 from __future__ import annotations
 
 import yaml
-from option_files import every_group, option_files, reference
+from option_files import data, every_group, option_files, reference
 
-from fedbench.config.options import conf_dir
+from fedbench.config.options import conf_dir, generated
 from fedbench.fields import defaults
 
 GROUPS = every_group()
@@ -22,6 +22,15 @@ def test_there_is_a_fresh_file_for_every_option_and_no_other() -> None:
         content.pop("defaults", None)
         assert content == {"name": name, **defaults(GROUPS[group][name])}
         assert text.startswith("# ")
+
+
+def test_what_the_command_line_says_of_options_is_fresh() -> None:
+    """Without importing the classes: what `--help` says of a key and `list algorithms` of a method."""
+    assert generated() == data(GROUPS), "scripts/options writes it"
+    assert (
+        generated()["keys"]["partition"]["dirichlet"].keys()
+        == defaults(GROUPS["partition"]["dirichlet"]).keys()
+    )
 
 
 def test_the_reference_is_fresh_and_names_every_key() -> None:
