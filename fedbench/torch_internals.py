@@ -6,20 +6,16 @@ switch off something that is not on. This module takes the same steps without th
 Outside all transforms, plain autograd suffices and is faster.
 
 Programs: torch.compile's cache on disk helps only after dynamo has traced the program again (4 to 10 s).
-Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time into one file.
-On a CPU that is AOTInductor's package, which torch's C++ loader makes ready to run within milliseconds. On
-CUDA it is `standalone_compile`'s artifact: Triton kernels that Python calls, so nothing is linked and no CUDA
-toolkit is needed; steps are launched as graphs there, so Python's calls cost little.
+Here a function is traced through vmap and its gradients (make_fx) and compiled ahead of time into one file,
+AOTInductor's package for a CPU, which torch's C++ loader makes ready to run within milliseconds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import logging
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -56,7 +52,6 @@ except ImportError:
 __all__ = [
     "TorchDispatchMode",
     "abandon_capture",
-    "compile_alone",
     "grad_and_value",
     "in_transform",
     "is_out_of_memory",
@@ -64,11 +59,8 @@ __all__ = [
     "load",
     "pack",
     "pytree",
-    "stands_alone",
     "tensors_in",
 ]
-
-_MANY = 2**20
 
 Vectors = dict[str, Tensor]
 Found = tuple[Vectors, tuple[Tensor, Vectors]]
@@ -76,7 +68,7 @@ Found = tuple[Vectors, tuple[Tensor, Vectors]]
 
 def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:
     """torch.func.grad_and_value(function, has_aux=True)(at): (gradients, (value, auxiliary output))."""
-    if not _PIECES or torch.compiler.is_dynamo_compiling():
+    if not _PIECES:
         both: Found = torch.func.grad_and_value(function, has_aux=True)(at)
         return both
     if peek_interpreter_stack() is None:
@@ -116,7 +108,6 @@ def _pieces(value: Tensor, inputs: Vectors, create_graph: bool) -> Vectors:
 
 Function = Callable[..., Any]
 _ENTRY = "fedbench"  # of the package's metadata
-_ARTIFACT, _SHAPE = "artifact", "shape.json"  # members of a file that stands alone
 
 
 @dataclass(frozen=True)
@@ -128,13 +119,8 @@ class _Shape:
     structure: str
 
 
-def stands_alone(device: torch.device) -> bool:
-    """Whether programs for the device need no C++ compiler."""
-    return device.type == "cuda"
-
-
 def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: Path) -> None:
-    """Compile `function` for arguments like `args` into `file`, which ends in `.pt2`.
+    """Compile `function` for arguments like `args`, on a CPU, into `file`, which ends in `.pt2`.
 
     `held`: tensors that the function reads besides its arguments and that differ between processes. Anything
     else that it reads becomes part of the program. Raises whatever torch raises if it cannot compile, and
@@ -146,28 +132,12 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
     args = pytree.tree_map_only(Tensor, _like, args)
     graph, shape = _trace(function, args, held)
     tensors = (*(held[i] for i in shape.held), *tensors_in(args))
-    if stands_alone(tensors[-1].device):
-        _pack_artifact(graph, tensors, shape, file)
-        return
     program = torch.export.export(graph, tensors, strict=False)
     options = {"aot_inductor.metadata": {_ENTRY: json.dumps(asdict(shape))}}
     inductor.aoti_compile_and_package(program, package_path=str(file), inductor_configs=options)
     if sys.platform == "linux" and not _shares_the_standard_library(file):
         file.unlink()
         raise RunError("the C++ compiler has no shared standard library (libstdc++.so) to link programs with")
-
-
-def _pack_artifact(graph: torch.fx.GraphModule, tensors: Sequence[Tensor], shape: _Shape, file: Path) -> None:
-    import torch._inductor as inductor
-
-    shapes: Any = "from_example_inputs"
-    artifact = inductor.standalone_compile(graph, list(tensors), dynamic_shapes=shapes)
-    binary = file.with_suffix(".binary")
-    artifact.save(path=str(binary), format="binary")
-    with zipfile.ZipFile(file, "w") as package:
-        package.write(binary, _ARTIFACT)
-        package.writestr(_SHAPE, json.dumps(asdict(shape)))
-    binary.unlink()
 
 
 def _shares_the_standard_library(file: Path) -> bool:
@@ -179,49 +149,24 @@ def _shares_the_standard_library(file: Path) -> bool:
     return all(b"libstdc++.so" in each or b"libc++.so" in each for each in code)
 
 
-def load(file: Path, held: Sequence[Tensor], device: torch.device) -> Function:
+def load(file: Path, held: Sequence[Tensor]) -> Function:
     """The function in `file`, for these `held` tensors. Raises RunError, or what torch raises, if the file
     has no program that runs here."""
-    run, described = _opened_artifact(file) if stands_alone(device) else _opened(file)
+    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, -1)  # -1: the only device
+    described = program.get_metadata().get(_ENTRY)
     if described is None:
         raise RunError(f"{file} is no program of fedbench")
     shape = _Shape(**json.loads(described))
     build = _builder(pytree.treespec_loads(shape.structure))
     first = [held[i] for i in shape.held]
-    whole: Callable[[list[Tensor]], list[Tensor]] = _aligned if device.type == "cuda" else list
 
     def call(*args: Any) -> Any:
-        tensors = whole(tensors_in(args))
-        outputs = run([*first, *tensors])
+        tensors = tensors_in(args)
+        outputs = program.boxed_run([*first, *tensors])
         places = {"argument": tensors, "output": outputs}
         return build(iter([places[kind][number] for kind, number in shape.leaves]))
 
     return call
-
-
-_Opened = tuple[Callable[[list[Tensor]], Sequence[Tensor]], str | None]
-"""What runs a program on a list of tensors, and the JSON of its `_Shape`."""
-
-
-def _opened(file: Path) -> _Opened:
-    program = torch._C._aoti.AOTIModelPackageLoader(str(file), "model", True, 1, -1)  # -1: the only device
-    return program.boxed_run, program.get_metadata().get(_ENTRY)
-
-
-def _opened_artifact(file: Path) -> _Opened:
-    from torch._inductor.standalone_compile import CompiledArtifact
-
-    with zipfile.ZipFile(file) as package, tempfile.TemporaryDirectory(prefix="fedbench") as directory:
-        if _ARTIFACT not in package.namelist():
-            return lambda tensors: tensors, None
-        binary, described = package.extract(_ARTIFACT, directory), package.read(_SHAPE).decode()
-        artifact = CompiledArtifact.load(path=binary, format="binary")
-    return lambda tensors: artifact(*tensors), described
-
-
-def _aligned(tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors at the addresses that a CUDA program expects (multiples of 16 bytes), copied if need be."""
-    return [tensor.clone() if tensor.data_ptr() % 16 else tensor for tensor in tensors]
 
 
 def _like(value: Tensor) -> Tensor:
@@ -332,21 +277,6 @@ def abandon_capture(pool: Any) -> None:
         device = torch.cuda.current_device()
         torch._C._cuda_endAllocateToPool(device, pool)
         torch._C._cuda_releasePool(device, pool)
-
-
-def compile_alone(function: Function) -> Function:
-    """torch.compile for one of many programs, with torch's limits raised. torch counts all programs that vmap
-    makes as one function's, and would give up after 8 (256 with `isolate_recompiles` of newer versions)."""
-    import torch._dynamo.config as dynamo
-
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
-    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-    dynamo.accumulated_recompile_limit = _MANY
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options["isolate_recompiles"] = True
-    else:
-        dynamo.recompile_limit = _MANY
-    return torch.compile(function, **options)
 
 
 # ---- messages ----------------------------------------------------------------------------------------

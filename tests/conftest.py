@@ -112,7 +112,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
         with zipfile.ZipFile(file, "w") as content:
             content.writestr("token", str(len(made) - 1))
 
-    def load(file: Path, held: object, device: object) -> Callable[..., Any]:
+    def load(file: Path, held: object) -> Callable[..., Any]:
         with zipfile.ZipFile(file) as content:
             return made[int(content.read("token"))]
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from fedbench import torch_internals
-from fedbench.engine.compiled import compiler_missing
 from fedbench.engine.objective import cross_entropy
 from fedbench.errors import RunError
 
@@ -118,46 +114,6 @@ def test_an_eager_run_loads_no_compiler(tmp_path: Path, engine: str) -> None:
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(compiler_missing(torch.device("cpu")) is not None, reason="no C++ compiler")
-def test_a_program_that_stands_alone_has_the_functions_values_in_every_process(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """What CUDA takes, here on a CPU; another process loads it with other data, and its cache is empty."""
-    monkeypatch.setattr(torch_internals, "stands_alone", lambda device: True)
-    data, other = torch.arange(8.0, dtype=torch.float64), torch.arange(8.0, dtype=torch.float64) ** 2
-
-    def step(state: State, k: Tensor, at: Tensor) -> tuple[State, tuple[Tensor, Tensor]]:
-        moved = torch.tanh(state["w"] * k) + data[at]
-        return {"w": moved, "b": state["b"]}, (moved.sum(), moved)
-
-    given = {"w": torch.linspace(-1, 1, 4, dtype=torch.float64), "b": torch.ones(2)}, torch.tensor(3.0)
-    at, file = torch.tensor([1, 3, 5, 7]), tmp_path / "program.pt2"
-    torch_internals.pack(step, (*given, at), (data,), file)
-    torch.save((given, at, other), tmp_path / "given.pt")
-    code = (
-        "import sys, torch; from pathlib import Path; from fedbench import torch_internals as own\n"
-        "own.stands_alone = lambda device: True\n"
-        "given, at, held = torch.load(sys.argv[2])\n"
-        "call = own.load(Path(sys.argv[1]), (held,), torch.device('cpu'))\n"
-        "torch.save(call(*given, at), sys.argv[3])"
-    )
-    files = [str(file), str(tmp_path / "given.pt"), str(tmp_path / "result.pt")]
-    cache = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", code, *files], check=True, env=cache)
-    here = torch_internals.load(file, (data,), torch.device("cpu"))(*given, at)
-    there = torch.load(tmp_path / "result.pt")
-    for (state, (total, moved)), held in ((here, data), (there, other)):
-        expected = np.tanh(3 * np.linspace(-1, 1, 4)) + held.numpy()[[1, 3, 5, 7]]
-        np.testing.assert_allclose(moved.numpy(), expected, rtol=1e-14)
-        np.testing.assert_allclose(float(total), expected.sum(), rtol=1e-14)
-        assert torch.equal(state["w"], moved)
-        assert torch.equal(state["b"], torch.ones(2))
-    file.write_bytes(b"something else")
-    with pytest.raises(zipfile.BadZipFile):
-        torch_internals.load(file, (data,), torch.device("cpu"))
 
 
 @pytest.mark.slow

@@ -278,11 +278,13 @@ class Settings:
         pattern=DEVICE,
         help="where to compute",
     )
-    engine: str = choice("auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort")
+    engine: str = choice(
+        "auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort; compile: on a CPU"
+    )
     cuda_graph: str = choice(
         "auto",
         ("auto", "off", "unchecked"),
-        help="on CUDA, local steps of vmap and compile as a graph (auto: where the first chunk confirms it)",
+        help="on CUDA, local steps as a graph (auto: where the first chunk confirms it)",
     )
     chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
     threads: int | None = integer(

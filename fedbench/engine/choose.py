@@ -238,13 +238,13 @@ def make_executor(
     if engine == "loop":
         return LoopExecutor(program)
     programs = Programs() if programs is None else programs
+    if engine == "compile":
+        return CompileExecutor(program, sizes.chunk, sizes.width, programs, wide)
     graphs = None
     if cuda_graph != "off":
         depends, check = step_depends(program, sizes.chunk, sizes.width), cuda_graph == "auto"
-        graphs = GraphedSteps(programs.pools, sizes.chunk, check, sizes.longest, (engine, depends))
-    if engine == "vmap":
-        return VmapExecutor(program, wide, graphs, programs.tapes)
-    return CompileExecutor(program, sizes.chunk, sizes.width, programs, wide, graphs)
+        graphs = GraphedSteps(programs.pools, sizes.chunk, check, sizes.longest, depends)
+    return VmapExecutor(program, wide, graphs, programs.tapes)
 
 
 def compile_cost_seconds(load: Load) -> float:

@@ -29,8 +29,7 @@ from fedbench.engine.tape import Tapes
 from fedbench.errors import RunError, first_line
 from fedbench.fields import is_own
 from fedbench.files import atomically, locked, user_cache
-from fedbench.models.recurrence import tell_compiler
-from fedbench.torch_internals import compile_alone, is_out_of_memory, load, pack, pytree
+from fedbench.torch_internals import is_out_of_memory, load, pack, pytree
 from fedbench.version import PACKAGE
 
 MOST_BYTES = 512 * 2**20
@@ -52,10 +51,10 @@ def place() -> Path:
 
 
 class CompileCache:
-    """The programs in a directory, for one device. Above MOST_BYTES, the least recently used are deleted."""
+    """The programs in a directory. Above MOST_BYTES, the least recently used are deleted."""
 
-    def __init__(self, directory: Path, device: torch.device) -> None:
-        self.directory, self.device = directory, device
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
     def name(self, depends: Hashable, shapes: Hashable) -> str:
         """The file name of a program: a digest of what it depends on, then one of its arguments' shapes."""
@@ -125,20 +124,18 @@ class CompileCache:
 
     @cached_property
     def _surroundings(self) -> tuple[str, ...]:
-        return _surroundings(self.device)
+        return _surroundings()
 
 
 def _digest(value: Hashable) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:24]
 
 
-def _surroundings(device: torch.device) -> tuple[str, ...]:
+def _surroundings() -> tuple[str, ...]:
     """What a program depends on besides the function: versions, hardware, compiler settings, sources."""
     keys = [key for key in sorted(os.environ) if key.startswith("TORCHINDUCTOR_") and key != _INDUCTORS_OWN]
     settings = [f"{key}={os.environ[key]}" for key in keys]
     machine = [os.environ.get("CXX", ""), torch.backends.cpu.get_cpu_capability(), _cpu()]
-    if device.type == "cuda":
-        machine += [torch.cuda.get_device_name(device), str(torch.cuda.get_device_capability(device))]
     return (torch.__version__, str(torch.version.git_version), *machine, *settings, _sources())
 
 
@@ -164,6 +161,17 @@ def _sources() -> str:
 
 Function = Callable[..., Any]
 MOST_KEPT = 8
+
+
+class Uncompiled:
+    """A function in place of its program, which torch could not make."""
+
+    def __init__(self, function: Function, note: str) -> None:
+        self.function, self.note = function, note
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        return self.function(*args)
 
 
 class Programs:
@@ -212,21 +220,20 @@ class Programs:
     def make(
         self, function: Function, args: Sequence[Any], depends: Hashable | None
     ) -> tuple[Function, bool]:
-        """`function` compiled for arguments like `args`, and whether it was compiled just now.
+        """`function` compiled for arguments like `args`, or Uncompiled, and whether it was compiled just now.
 
         `depends`: what it depends on besides the objective and the shapes; None: for this process only.
         """
-        device = next(leaf.device for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor))
         cache = self._lasting(depends)
         if cache is None:
-            return self._compile(function, args, device, None), True
+            return self._compile(function, args, None), True
         name = cache.name((self.objective, depends), (signature(args), signature(list(self.tensors))))
-        found = self._load(cache, name, device)
+        found = self._load(cache, name)
         if found is not None:
             return found, False
         with cache.alone(name):
-            found = self._load(cache, name, device)  # another process may have compiled it meanwhile
-            return found or self._compile(function, args, device, name), found is None
+            found = self._load(cache, name)  # another process may have compiled it meanwhile
+            return found or self._compile(function, args, name), found is None
 
     def _lasting(self, depends: Hashable | None) -> CompileCache | None:
         """Where programs with these dependencies are kept for other processes. A class of a user's may have
@@ -234,34 +241,32 @@ class Programs:
         classes = [leaf for leaf in pytree.tree_leaves(depends) if isinstance(leaf, type)]
         return None if depends is None or not all(map(is_own, classes)) else self.cache
 
-    def _load(self, cache: CompileCache, name: str, device: torch.device) -> Function | None:
+    def _load(self, cache: CompileCache, name: str) -> Function | None:
         file = cache.find(name)
         if file is None:
             return None
         try:
-            return load(file, self.tensors, device)
+            return load(file, self.tensors)
         except Exception as error:  # whatever torch raises for a file that it cannot use
             if is_out_of_memory(error):
                 raise
             log.warning("%s cannot be used (%s); compiling it again", file, first_line(error, named=True))
             return None
 
-    def _compile(
-        self, function: Function, args: Sequence[Any], device: torch.device, name: str | None
-    ) -> Function:
+    def _compile(self, function: Function, args: Sequence[Any], name: str | None) -> Function:
         try:
             with tempfile.TemporaryDirectory(prefix="fedbench") as directory:
                 file = Path(directory) / "program.pt2"
                 pack(function, args, self.tensors, file)
                 if name is not None and self.cache is not None:
                     self.cache.put(name, file.read_bytes())
-                return load(file, self.tensors, device)
-        except Exception as error:  # whatever is raised for a program that needs dynamo to be traced
+                return load(file, self.tensors)
+        except Exception as error:  # whatever torch or its compiler raises
             if is_out_of_memory(error):
                 raise
-            log.info("compiled for this process only: %s", first_line(error, named=True))
-            tell_compiler()
-            return compile_alone(function)
+            note = f"engine=compile: a function cannot be compiled ({first_line(error, named=True)[:200]})"
+            log.warning(note)
+            return Uncompiled(function, note)
 
 
 class Compiled:
@@ -280,6 +285,11 @@ class Compiled:
     def __call__(self, *args: Any) -> Any:
         """Call the function."""
         return self._first(args) if self._call is None else self._call(*args)
+
+    @property
+    def note(self) -> str | None:
+        """Why it is not compiled, or None."""
+        return self._call.note if isinstance(self._call, Uncompiled) else None
 
     def _first(self, args: tuple[Any, ...]) -> Any:
         programs = self._programs
@@ -308,13 +318,9 @@ def signature(args: Any) -> Hashable:
 
 
 def compiler_missing(device: torch.device) -> str | None:
-    """Why torch.compile cannot work here (no C++ compiler on the CPU, no Triton on CUDA), or None."""
+    """Why steps cannot be compiled here, or None."""
     if device.type == "cuda":
-        try:
-            import triton  # noqa: F401
-        except ImportError:
-            return "Triton is not installed"
-        return None
+        return "steps are compiled for CPUs, and launched as graphs on CUDA"
     candidates = [os.environ.get("CXX", ""), "g++", "clang++"]
     return (
         None

@@ -157,10 +157,10 @@ class GraphedSteps:
         self, pools: PoolOfProcess, most: int, check: bool, longest: int = 0, program: Hashable = None
     ) -> None:
         """`most`: clients in a full chunk. `check`: compute a graph's first chunk both ways and compare.
-        `longest`: most steps of a job. `program`: (engine, what its steps depend on), by which a later run
-        knows that they have been compared; the second is None if that cannot be known."""
+        `longest`: most steps of a job. `program`: what the steps depend on, by which a later run knows that
+        they have been compared; None if that cannot be known."""
         self.pools, self.most, self.check, self.longest = pools, most, check, longest
-        self.program = program if isinstance(program, tuple) and program[-1] is not None else None
+        self.program = program
         self.note: str | None = None
         """Why the run goes on without graphs, or None."""
         self._graphs: dict[Hashable, StepGraph] = {}

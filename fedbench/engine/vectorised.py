@@ -128,11 +128,10 @@ class CompileExecutor(VmapExecutor):
         width: int,
         programs: Programs,
         wide: float = math.inf,
-        graphs: GraphedSteps | None = None,
     ) -> None:
         """`chunk`: clients in a full chunk. `width`: samples in a batch. `programs`: keeps compiled steps for
-        later runs. `wide`, `graphs`: see VmapExecutor."""
-        super().__init__(program, wide, graphs, programs.tapes)
+        later runs. `wide`: see VmapExecutor."""
+        super().__init__(program, wide, tapes=programs.tapes)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
         self._depends = {
@@ -145,6 +144,11 @@ class CompileExecutor(VmapExecutor):
     def compile_seconds(self) -> float:
         """Time taken by first calls that had to compile."""
         return sum(function.seconds for function in self._compiled.values())
+
+    @property
+    def note(self) -> str | None:
+        """Why a step is not compiled, or None."""
+        return next((note for each in self._compiled.values() if (note := each.note)), None)
 
     def _size(self, clients: int) -> int:
         return self.chunk

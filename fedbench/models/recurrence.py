@@ -20,8 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.models.layers import by_quarters
-
 Gradients = tuple[Tensor, Tensor, Tensor]  # of driven, weight and bias
 
 
@@ -284,7 +282,7 @@ def _clients_first(clients: int, in_dims: tuple[int | None, ...], args: tuple[An
     def moved(arg: Tensor, at: int | None) -> Tensor:
         if at is None:
             return arg.expand(clients, *arg.shape)
-        return arg.movedim(at, 0) if at else arg  # at 0, make no view: programs on CUDA would leak it
+        return arg.movedim(at, 0) if at else arg
 
     *tensors, cell = args
     return [*map(moved, tensors, in_dims[:-1]), cell]
@@ -305,9 +303,3 @@ torch.library.register_fake("fedbench::recur", _forward_shapes, lib=_LIBRARY)
 torch.library.register_fake("fedbench::recur_back", _backward_shapes, lib=_LIBRARY)
 torch.library.register_vmap("fedbench::recur", _forward_vmap, lib=_LIBRARY)
 torch.library.register_vmap("fedbench::recur_back", _backward_vmap, lib=_LIBRARY)
-
-
-def tell_compiler() -> None:
-    """Allow this package's operations in graphs. Call it before torch.compile traces one of its models."""
-    for function in (recur, by_quarters):
-        torch.compiler.allow_in_graph(function)

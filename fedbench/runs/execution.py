@@ -280,7 +280,7 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
         own, loss = config.dataset, objective.loss
         augmented = dataset.augment, own.pad_mode, own.augment_probability
         facts = own.name, dataset.classes, *augmented, loss.__module__, loss.__qualname__
-        cache = None if rest is None else CompileCache(place(), placement.device)
+        cache = None if rest is None else CompileCache(place())
         return OnDevice(objective, Programs(cache, (rest, *facts), objective.data.tensors))
 
     return session.on_device(dataset, rest, make)

@@ -110,6 +110,12 @@ def test_without_a_compiler_it_says_so_once_it_would_have_compiled(
         assert "no C++ compiler was found; using vmap" in str(line)
 
 
+def test_engine_compile_on_cuda_is_vmap_and_says_why(load: Load) -> None:
+    engine, line = choose_engine("compile", load, torch.device("cuda"))
+    why = "steps are compiled for CPUs, and launched as graphs on CUDA"
+    assert (engine, line) == ("vmap", f"engine=compile: {why}; using vmap")
+
+
 @pytest.mark.parametrize("name", ["loop", "vmap"])
 def test_a_named_engine_is_taken(load: Load, name: str) -> None:
     assert choose_engine(name, replace(load, calls=10**9), CPU) == (name, None)

@@ -39,7 +39,7 @@ def package(content: bytes = bytes(range(256)) * 8) -> bytes:
 @pytest.fixture
 def store(tmp_path: Path) -> CompileCache:
     (tmp_path / "programs").mkdir(mode=0o700)
-    return CompileCache(tmp_path / "programs", CPU)
+    return CompileCache(tmp_path / "programs")
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_package_is_the_function_with_the_tensors_of_who_loads_it(tmp_path: Pa
     pack(mapped, args, (other, table), file)
     expected = mapped(*args)
     for held, scale in (((other, table), 1), ((table, other), 10)):  # the second one is read
-        found, states = load(file, held, CPU)(*args)
+        found, states = load(file, held)(*args)
         torch.testing.assert_close(found["a"], scale * expected[0]["a"])
         assert found["kept"] is args[0]["kept"]
         assert torch.equal(found["twice"], found["a"])
@@ -77,7 +77,7 @@ def test_two_arguments_that_were_one_tensor_stay_two(tmp_path: Path) -> None:
     file, one = tmp_path / "program.pt2", torch.rand(3)
     pack(lambda a, b: a - 2 * b, (one, one), (), file)
     a, b = torch.rand(3), torch.rand(3)
-    torch.testing.assert_close(load(file, (), CPU)(a, b), a - 2 * b)
+    torch.testing.assert_close(load(file, ())(a, b), a - 2 * b)
 
 
 @needs_compiler
@@ -142,7 +142,7 @@ def test_a_damaged_program_is_compiled_again(
     own_cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fresh() -> Compiled:
-        return Compiled(torch.func.vmap(lambda x: x * 2), Programs(CompileCache(own_cache, CPU)), "double")
+        return Compiled(torch.func.vmap(lambda x: x * 2), Programs(CompileCache(own_cache)), "double")
 
     own_cache.chmod(0o700)
     x, made = torch.rand(3, 4), []
@@ -188,10 +188,10 @@ def test_programs_of_a_users_class_are_not_kept(tmp_path: Path, packed: list) ->
     (tmp_path / "programs").mkdir(mode=0o700)
     for owner, kept in ((CompileCache, True), (theirs, False)):
         for _ in range(2):
-            programs = Programs(CompileCache(tmp_path / "programs", CPU))
+            programs = Programs(CompileCache(tmp_path / "programs"))
             depends = ("step", ((owner, ("weighting", "uniform")), False), 5)
             Compiled(torch.func.vmap(lambda x: x * 2), programs, depends)(torch.ones(2))
-        assert Programs(CompileCache(tmp_path / "programs", CPU)).knows(depends) == kept
+        assert Programs(CompileCache(tmp_path / "programs")).knows(depends) == kept
 
 
 @pytest.mark.parametrize("file", ["optimizer.py", "engine/executors.py", "data/transforms.py"])
@@ -201,17 +201,17 @@ def test_a_program_depends_on_all_code_that_a_step_runs(
     """After a change of it, a program has another name."""
     monkeypatch.setattr(compiled, "PACKAGE", tmp_path / "fedbench")
     shutil.copytree(PACKAGE, tmp_path / "fedbench", ignore=shutil.ignore_patterns("__pycache__", "conf"))
-    before = CompileCache(store.directory, CPU).name("a", 1)
+    before = CompileCache(store.directory).name("a", 1)
     with open(tmp_path / "fedbench" / file, "a") as changed:
         changed.write("# another line\n")
-    assert CompileCache(store.directory, CPU).name("a", 1) != before
+    assert CompileCache(store.directory).name("a", 1) != before
 
 
 def test_a_name_says_all_that_a_program_depends_on(
     store: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def name(depends: object = "a", shapes: object = 1) -> str:
-        return CompileCache(store.directory, CPU).name(depends, shapes)
+        return CompileCache(store.directory).name(depends, shapes)
 
     names = [name(), name("b"), name("a", 2)]
     for target, value in (
@@ -252,7 +252,7 @@ def test_two_that_want_the_same_compile_it_once(store: CompileCache, monkeypatch
         file.write_bytes(package())
 
     monkeypatch.setattr(compiled, "pack", slowly)
-    monkeypatch.setattr(compiled, "load", lambda file, held, device: lambda x: 2 * x)
+    monkeypatch.setattr(compiled, "load", lambda file, held: lambda x: 2 * x)
     results: list[Tensor] = []
 
     def work() -> None:
@@ -273,8 +273,8 @@ def test_without_a_place_to_write_programs_are_the_process_own(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(compiled, "pack", lambda f, a, h, file: file.write_bytes(package()))
-    monkeypatch.setattr(compiled, "load", lambda file, held, device: lambda x: 2 * x)
-    function = Compiled(lambda x: x, Programs(CompileCache(tmp_path / "file" / "programs", CPU)), "double")
+    monkeypatch.setattr(compiled, "load", lambda file, held: lambda x: 2 * x)
+    function = Compiled(lambda x: x, Programs(CompileCache(tmp_path / "file" / "programs")), "double")
     assert torch.equal(function(torch.ones(2)), torch.full((2,), 2.0))
     assert function.seconds > 0
 
@@ -292,4 +292,4 @@ def test_batch_norm_over_whole_batches_can_be_packed(tmp_path: Path) -> None:
     function, file = torch.func.vmap(torch.func.grad(loss)), tmp_path / "program.pt2"
     args = (torch.rand(2, 3, 4, 5, 5), torch.zeros(2, 4), torch.ones(2, 4))
     pack(function, args, (), file)
-    torch.testing.assert_close(load(file, (), CPU)(*args), function(*args))
+    torch.testing.assert_close(load(file, ())(*args), function(*args))

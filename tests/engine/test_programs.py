@@ -86,7 +86,7 @@ def test_a_run_after_another_gives_what_it_gives_alone(
     (tmp_path / "programs").mkdir(mode=0o700)
 
     def fresh() -> Programs:
-        cache = CompileCache(tmp_path / "programs", torch.device("cpu")) if place == "disk" else None
+        cache = CompileCache(tmp_path / "programs") if place == "disk" else None
         return Programs(cache, objective="the same")
 
     programs = fresh()

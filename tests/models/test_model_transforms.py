@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fedbench.models.recurrence import tell_compiler
-
 State = dict[str, Tensor]
 
 MODELS = [
@@ -75,24 +73,3 @@ def test_vmap_equals_a_loop(config: dict, shape: tuple[int, ...]) -> None:
             for name, value in reference.items():
                 torch.testing.assert_close(part[name][i], value, rtol=1e-9, atol=1e-10, msg=name)
     assert any(v.abs().max() > 0 for v in together[0].values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("config", "shape"),
-    [
-        ({"name": "mlp", "hidden": [5], "norm": "layer", "dropout": 0.3}, (6,)),
-        ({"name": "rnn", "hidden": 4, "layers": 2, "cell": "gru"}, (1, 3, 3)),
-    ],
-    ids=lambda value: str(value),
-)
-def test_compiles_to_one_graph(config: dict, shape: tuple[int, ...]) -> None:
-    model = build(config, shape, 3, 0).double().train()
-    args = stacked(model, shape)
-    step = vmap(lambda *args: gradient(model, *args))
-    expected = step(*args)
-    tell_compiler()
-    compiled = torch.compile(step, fullgraph=True, dynamic=False)(*args)
-    for part, reference in zip(compiled, expected, strict=True):
-        for name, value in reference.items():
-            torch.testing.assert_close(part[name], value, rtol=1e-9, atol=1e-10, msg=name)

@@ -1,8 +1,5 @@
 """A CUDA device that computes nothing, where one is at hand (../shared/tools/nullcuda): libraries in
 place of CUDA's, so that torch's CUDA code runs and what it asks of a device is counted.
-
-Also a pytest plugin (`-p null_cuda`): compiled functions stay what they were before the compiler, because the
-kernels of compiled ones do not run there.
 """
 
 from __future__ import annotations
@@ -19,19 +16,6 @@ from filelock import FileLock
 
 SOURCE = Path(__file__).parents[3] / "shared" / "tools" / "nullcuda"
 TESTS = Path(__file__).parents[1]
-TOOLKITS = (os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", "/opt/cuda")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """As a plugin, under the null device."""
-    without_compiler()
-
-
-def without_compiler() -> None:
-    """Leave compiled functions what they were."""
-    from fedbench.engine import compiled
-
-    compiled.Programs._compile = lambda self, function, *_: function  # type: ignore[method-assign]
 
 
 def built() -> Path:
@@ -62,11 +46,6 @@ def built() -> Path:
     return place
 
 
-def toolkit() -> str:
-    """A CUDA toolkit with headers, or nothing: without one programs are not packed."""
-    return next((place for place in TOOLKITS if place and (Path(place) / "include" / "cuda.h").is_file()), "")
-
-
 def _environment(place: Path) -> dict[str, str]:
     paths = [TESTS.parent, TESTS, TESTS / "algorithms", TESTS / "runs"]
     return {
@@ -75,7 +54,6 @@ def _environment(place: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "FEDBENCH_CACHE": str(place / "programs"),
         "OMP_NUM_THREADS": "1",
-        **({"CUDA_HOME": toolkit()} if toolkit() else {}),
     }
 
 
@@ -94,7 +72,7 @@ def script(
     """A script of this checkout whose PYTHON is one with the null device and the CPU's values."""
     interpreter = place / "with_values"
     environment = _environment(place)
-    interpreter.write_text(f'#!/bin/sh\nNULLCUDA_IMPORT=null_cuda_values exec sh "{SOURCE}/nullpy" "$@"\n')
+    interpreter.write_text(f'#!/bin/sh\nNULLCUDA_IMPORT=emulplug exec sh "{SOURCE}/nullpy" "$@"\n')
     interpreter.chmod(0o755)
     return subprocess.run(
         [str(TESTS.parent / name), *arguments],

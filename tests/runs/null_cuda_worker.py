@@ -1,13 +1,10 @@
-"""Under the null CUDA device: what rounds of jobs ask of it, or what a step does whose device is full.
+"""Under the null CUDA device: what rounds of jobs ask of it.
 
-null_cuda_worker.py rounds FILE    a JSON list of jobs (lists of words); prints a JSON object for each
-null_cuda_worker.py packed FILE    the words of one job; the device is full once its steps are compiled
+null_cuda_worker.py FILE    a JSON list of jobs (lists of words); prints a JSON object for each
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import gc
 import json
 import logging
@@ -24,7 +21,6 @@ from fedbench.api import compose_config
 from fedbench.runs.execution import Execution, set_numerics
 from fedbench.runs.measurement import Measurement
 from fedbench.runs.run import Run
-from fedbench.torch_internals import is_out_of_memory
 
 WAITS = ("stream_sync", "device_sync", "event_sync")
 KERNELS = ("launches", "cublas", "cudnn", "driver_launches", "memset")
@@ -84,49 +80,12 @@ def rounds(words: list[str]) -> dict[str, Any]:
     return {"words": words, "engine": engine, "note": note, **found}
 
 
-def packed(words: list[str]) -> dict[str, Any]:
-    """What a round raises whose packed steps find no memory, and whether it counts as that."""
-    running = started(words)
-    running.loop.update()
-    programs = running.loop.trainer.executor._compiled
-    cap, used = emul._lib.nullcuda_cap, emul._lib.nullcuda_used
-    used.restype, cap.argtypes = ctypes.c_size_t, [ctypes.c_size_t]
-
-    def full(call: Any, *args: Any) -> Any:
-        torch.cuda.empty_cache()
-        cap(used(0) + (1 << 20))
-        rest = []  # of what torch holds and cannot give back: compiling leaves much of it
-        try:
-            while True:
-                rest.append(torch.empty(1 << 21, dtype=torch.uint8, device="cuda"))
-        except torch.OutOfMemoryError:
-            pass
-        try:
-            return call(*args)
-        finally:
-            cap(0)
-
-    for program in programs.values():
-        program._call = functools.partial(full, program._call)
-    try:
-        running.loop.update()
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}", "out_of_memory": is_out_of_memory(error)}
-    return {"error": None, "out_of_memory": False}
-
-
 def main() -> None:
     """See above."""
     logging.disable(logging.WARNING)
-    kind, file = sys.argv[1], Path(sys.argv[2])
-    given = json.loads(file.read_text())
-    if kind == "packed":
-        emul.no_values()
-        print(json.dumps(packed(given)), flush=True)
-    else:
-        emul.no_values()
-        for words in given:
-            print(json.dumps(rounds(words)), flush=True)
+    emul.no_values()
+    for words in json.loads(Path(sys.argv[1]).read_text()):
+        print(json.dumps(rounds(words)), flush=True)
     os._exit(0)  # a thread of autograd's may meet Python's end
 
 

@@ -35,11 +35,10 @@ JOBS = {
 VARIES = {"async": 8 * 2**20, "dirichlet": 2**20}
 """Bytes by which memory may differ between two rounds: uploads on their way, mini-batches of a chunk."""
 OF_ENGINE = {
-    "vmap": [name for name in JOBS if name not in ("cnn_small", "rnn")],  # these differ where they are packed
+    "vmap": [*JOBS],
     "loop": ["mlp", "async"],
-    "compile": ["mlp", "cnn_small", "rnn"],
 }
-GRAPHS = {"vmap": "unchecked", "compile": "unchecked", "loop": "off"}
+GRAPHS = {"vmap": "unchecked", "loop": "off"}
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +72,7 @@ def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Pat
     each = {key: JOBS[key] for key in OF_ENGINE[engine]}
     file = tmp_path / "jobs.json"
     file.write_text(json.dumps([job(images, engine, *words.split()) for words in each.values()]))
-    done = null_cuda.python(device, WORKER, "rounds", str(file), seconds=900)
+    done = null_cuda.python(device, WORKER, str(file), seconds=900)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == len(each), done.stderr[-2000:]
     assert "16-bytes aligned" not in done.stderr
@@ -90,24 +89,10 @@ def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Pat
             assert found["graph_launches"] == 5, name
 
 
-def test_packed_steps_without_memory_are_known_as_such(device: Path, images: Path, tmp_path: Path) -> None:
-    """A run halves its chunk then, as above."""
-    file = tmp_path / "words.json"
-    file.write_text(json.dumps([*job(images, "compile", "model=mlp"), "cuda_graph=off"]))
-    done = null_cuda.python(device, WORKER, "packed", str(file))
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["error"].startswith("OutOfMemoryError: "), done.stderr[-1500:]
-    assert found["out_of_memory"]
-
-
 def test_the_cuda_tests_pass_with_the_cpus_values(device: Path) -> None:
-    """Of compiled steps a few are enough: they are those of vmap here, as nothing is compiled."""
     file = str(Path(__file__).with_name("test_cuda.py"))
-    plugins = ["-p", "emulplug", "-p", "null_cuda", "-p", "no:cacheprovider"]
-    which = "not compile or cnn_small or mime"
-    done = null_cuda.python(
-        device, "-m", "pytest", "-q", *plugins, "-m", "cuda", "-k", which, file, seconds=900
-    )
+    plugins = ["-p", "emulplug", "-p", "no:cacheprovider"]
+    done = null_cuda.python(device, "-m", "pytest", "-q", *plugins, "-m", "cuda", file, seconds=900)
     last = done.stdout.strip().splitlines()[-1]
     assert " passed" in last, done.stdout[-3000:]
     assert "failed" not in last, done.stdout[-3000:]

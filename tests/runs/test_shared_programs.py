@@ -254,7 +254,6 @@ def test_every_model_is_found_on_disk_and_is_the_eager_one(
     first = go("first")
     assert first[2]["compile_seconds"] > 0
     monkeypatch.setattr("fedbench.engine.compiled.pack", refuse)
-    monkeypatch.setattr("fedbench.engine.compiled.compile_alone", refuse)
     found, eager = go("found"), go("eager", "engine=vmap")
     assert found[2]["compile_seconds"] == 0
     assert same(first, found)
