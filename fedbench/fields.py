@@ -61,6 +61,7 @@ class Rule:
     null: str | None = None  # what null means; None: null is refused
     options: tuple[Any, ...] = ()  # the choices, for the nearest match
     default: Any = None  # as a file would say it
+    role: str = ""  # of a key of every run: what a difference in it means; "": the section's
 
     @property
     def allowed(self) -> str:
@@ -100,6 +101,7 @@ def number(
     without: Sequence[float] = (),
     null: str | None = None,
     help: str = "",
+    role: str = "",
 ) -> Any:
     """A finite real number in [low, high]; `without`: ends that are no part of it. The run gets a float."""
 
@@ -111,17 +113,17 @@ def number(
         return float(value)
 
     words = " ".join(filter(None, ["a number", _interval(low, high, without)]))
-    return _field(default, Rule("number", words, check, help, null))
+    return _field(default, Rule("number", words, check, help, null, role=role))
 
 
-def positive(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+def positive(default: float | None, *, null: str | None = None, help: str = "", role: str = "") -> Any:
     """A real number > 0."""
-    return number(default, low=0.0, without=(0.0,), null=null, help=help)
+    return number(default, low=0.0, without=(0.0,), null=null, help=help, role=role)
 
 
-def nonnegative(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+def nonnegative(default: float | None, *, null: str | None = None, help: str = "", role: str = "") -> Any:
     """A real number >= 0."""
-    return number(default, low=0.0, null=null, help=help)
+    return number(default, low=0.0, null=null, help=help, role=role)
 
 
 def decay(default: float | None, *, null: str | None = None, help: str = "") -> Any:
@@ -129,9 +131,9 @@ def decay(default: float | None, *, null: str | None = None, help: str = "") -> 
     return number(default, low=0.0, high=1.0, without=(1.0,), null=null, help=help)
 
 
-def share(default: float | None, *, null: str | None = None, help: str = "") -> Any:
+def share(default: float | None, *, null: str | None = None, help: str = "", role: str = "") -> Any:
     """A weight in (0, 1]."""
-    return number(default, low=0.0, high=1.0, without=(0.0,), null=null, help=help)
+    return number(default, low=0.0, high=1.0, without=(0.0,), null=null, help=help, role=role)
 
 
 def server_rate(default: float | None, *, null: str | None = None, help: str = "") -> Any:
@@ -155,6 +157,7 @@ def integer(
     words: str = "",
     null: str | None = None,
     help: str = "",
+    role: str = "",
 ) -> Any:
     """An integer in [low, high]. `words`: a description that reads better than the interval."""
 
@@ -164,16 +167,18 @@ def integer(
         return value
 
     words = words or " ".join(filter(None, ["an integer", _interval(low, high)]))
-    return _field(default, Rule("integer", words, check, help, null))
+    return _field(default, Rule("integer", words, check, help, null, role=role))
 
 
-def seed(*, null: str | None = None, help: str = "") -> Any:
+def seed(*, null: str | None = None, help: str = "", role: str = "") -> Any:
     """A seed of the addressed generator (`fedbench.rng`). The default is 0, or null if null has a meaning."""
     words = "an integer >= 0 and < 2**64"
-    return integer(0 if null is None else None, low=0, high=2**64 - 1, words=words, null=null, help=help)
+    return integer(
+        0 if null is None else None, low=0, high=2**64 - 1, words=words, null=null, help=help, role=role
+    )
 
 
-def switch(default: bool | None, *, null: str | None = None, help: str = "") -> Any:
+def switch(default: bool | None, *, null: str | None = None, help: str = "", role: str = "") -> Any:
     """True or false."""
 
     def check(value: Any) -> bool:
@@ -182,7 +187,7 @@ def switch(default: bool | None, *, null: str | None = None, help: str = "") -> 
             raise ValueError
         return switched
 
-    return _field(default, Rule("switch", "true or false", check, help, null))
+    return _field(default, Rule("switch", "true or false", check, help, null, role=role))
 
 
 def choice(
@@ -191,6 +196,7 @@ def choice(
     *,
     null: str | None = None,
     help: str = "",
+    role: str = "",
     why_not: Mapping[Any, str] = MappingProxyType({}),
 ) -> Any:
     """One of a few named (or numbered) variants. `why_not`: why other values that a user may expect are
@@ -205,7 +211,7 @@ def choice(
         return value
 
     words = f"one of {', '.join(map(str, options))}"
-    return _field(default, Rule("choice", words, check, help, null, tuple(options)))
+    return _field(default, Rule("choice", words, check, help, null, tuple(options), role=role))
 
 
 def text(
@@ -214,6 +220,7 @@ def text(
     words: str = "a text",
     null: str | None = None,
     help: str = "",
+    role: str = "",
     pattern: str = "(?s).+",
 ) -> Any:
     """A text that is not empty. `words`: what it should be, such as "the path of an .npz file"; `pattern`: a
@@ -227,16 +234,22 @@ def text(
             raise ValueError
         return str(value)
 
-    return _field(default, Rule("text", words, check, help, null))
+    return _field(default, Rule("text", words, check, help, null, role=role))
 
 
 def custom(
-    default: Any, check: Callable[[Any], Any], words: str, *, null: str | None = None, help: str = ""
+    default: Any,
+    check: Callable[[Any], Any],
+    words: str,
+    *,
+    null: str | None = None,
+    help: str = "",
+    role: str = "",
 ) -> Any:
     """Anything else (lists, mostly). `check` returns the value as the run gets it, or raises ValueError, with
     its own message if `words` would not say enough."""
     made = None if default is None else check(default)
-    return _field(made, Rule("custom", words, check, help, null, default=default))
+    return _field(made, Rule("custom", words, check, help, null, default=default, role=role))
 
 
 def list_of(item: Any, least: int = 1) -> Callable[[Any], tuple[Any, ...]]:
@@ -253,9 +266,9 @@ def list_of(item: Any, least: int = 1) -> Callable[[Any], tuple[Any, ...]]:
     return check
 
 
-def section(cls: type) -> Any:
-    """Options below a key of their own: `clients.total`."""
-    return dataclasses.field(default_factory=cls, metadata={_METADATA: cls})
+def section(cls: type, role: str) -> Any:
+    """Options below a key of their own: `clients.total`. `role`: of those that have none."""
+    return dataclasses.field(default_factory=cls, metadata={_METADATA: cls, "role": role})
 
 
 def _field(default: Any, rule: Rule) -> Any:
@@ -370,6 +383,19 @@ def options_of(cls: type[_Dataclass]) -> dict[str, Rule | type[Any]]:
 
 
 _DECLARED: dict[type[_Dataclass], dict[str, Any]] = {}
+
+
+def roles(cls: type[_Dataclass], prefix: str = "", usual: str = "") -> dict[str, str]:
+    """The roles of a class's options and sections, by dotted name. `usual`: of options that have none."""
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(cls):
+        declared, name = field.metadata[_METADATA], prefix + field.name
+        if isinstance(declared, Rule):
+            found[name] = declared.role or usual
+        else:
+            found[name] = field.metadata["role"]
+            found |= roles(declared, f"{name}.", found[name])
+    return found
 
 
 def rules(cls: type[_Dataclass], prefix: str = "") -> Iterator[tuple[str, Rule]]:

@@ -36,11 +36,25 @@ from fedbench.schedule.options import Async, Law, Sync
 from fedbench.schedule.participation import UNIFORM, Participation
 from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 
-GROUPS = (
-    *("dataset", "partition", "model", "algorithm", "schedule", "delay"),
-    *("optimizer", "lr_schedule", "server_lr_schedule", "participation"),
+WHAT, WHEN, METHOD, RATES, SEED, MEASURED, HOW = (
+    *("what", "when", "method", "rates", "seed", "measured", "how"),
 )
-"""Config groups; every run chooses one option of each."""
+"""Roles: what a difference between two runs in a key means.
+
+what      another problem, whose steps are other programs: data, model, objective, arithmetic
+when      another course of the same steps: which clients have what and work when, and when a run ends
+method    another method, or a number of it
+rates     another course of a method's rates
+seed      a repetition
+measured  the same experiment, started or measured in another way; a run of its own nevertheless
+how       the same run, computed, shown or saved in another way
+"""
+GROUPS = {
+    **{"dataset": WHAT, "partition": WHEN, "model": WHAT, "algorithm": METHOD, "schedule": WHEN},
+    **{"delay": WHEN, "optimizer": METHOD, "lr_schedule": RATES, "server_lr_schedule": RATES},
+    "participation": WHEN,
+}
+"""Config groups, with the roles of their keys; every run chooses one option of each."""
 
 
 _RECALLS = [f"recall_at_{k}" for k in (2, 3, 5, 10)]
@@ -57,7 +71,9 @@ class Clients:
     """The clients."""
 
     total: int = integer(20, low=1, help="N, number of clients")
-    per_round: int = integer(5, low=1, help="S, clients per round (asynchronous: arrivals per server update)")
+    per_round: int = integer(
+        5, low=1, help="S, clients per round (asynchronous: arrivals per server update)", role=WHAT
+    )
 
 
 def _range(value: Any) -> tuple[int, int]:
@@ -233,18 +249,27 @@ _HALF = "a model kept in 16 bits loses every step below 1/256 of a parameter; pr
 class Settings:
     """All keys but the groups."""
 
-    rounds: int = integer(50, low=0, help="T, number of server updates; 0 evaluates the initial model")
-    patience: int | None = integer(
-        None, low=1, null="never", help="stop after this many evaluations without a better test accuracy"
+    rounds: int = integer(
+        50, low=0, help="T, number of server updates; 0 evaluates the initial model", role=WHEN
     )
-    target: float | None = share(None, null="never", help="stop when the test accuracy reaches it")
-    clients: Clients = section(Clients)
-    local: Local = section(Local)
-    seed: int = seed_of(help="of all randomness: partition, initial model, cohorts, mini-batches, delays")
+    patience: int | None = integer(
+        None,
+        low=1,
+        null="never",
+        help="stop after this many evaluations without a better test accuracy",
+        role=WHEN,
+    )
+    target: float | None = share(None, null="never", help="stop when the test accuracy reaches it", role=WHEN)
+    clients: Clients = section(Clients, WHEN)
+    local: Local = section(Local, METHOD)
+    seed: int = seed_of(
+        help="of all randomness: partition, initial model, cohorts, mini-batches, delays", role=SEED
+    )
     dtype: str = choice(
         "float32",
         ("float32", "float64"),
         help="of parameters and arithmetic",
+        role=WHAT,
         why_not=dict.fromkeys(("bfloat16", "float16"), _HALF),
     )
     precision: str = choice(
@@ -252,49 +277,54 @@ class Settings:
         ("float32", "tf32", "bf16"),
         help="of products inside a client's gradient; vectors stay float32 (tf32: CUDA, evaluations too; "
         "bf16: torch's autocast; CUDA has norms, sums and powers in float32, a CPU in bfloat16)",
+        role=WHAT,
     )
-    loss: Loss = section(Loss)
-    eval: Eval = section(Eval)
+    loss: Loss = section(Loss, WHAT)
+    eval: Eval = section(Eval, MEASURED)
     init_from: str | None = text(
-        None, words="the path of a model.pt", null="none", help="a model to start from"
+        None, words="the path of a model.pt", null="none", help="a model to start from", role=MEASURED
     )
-    deterministic: bool = switch(True, help="only deterministic kernels")
-    trace: bool = switch(False, help="write jobs.csv: who worked when")
+    deterministic: bool = switch(True, help="only deterministic kernels", role=MEASURED)
+    trace: bool = switch(False, help="write jobs.csv: who worked when", role=MEASURED)
     imports: tuple[str, ...] = custom(
         [],
         _names,
         "a list such as [a, b], each the name of a module or a path to a .py file",
         help="your own modules, or paths of .py files, to execute first",
+        role=MEASURED,
     )
     hooks: tuple[str, ...] = custom(
         [],
         _names,
         "a list such as [a, b], each the name of a module or a path to a .py file",
         help="like imports, for code that only observes (loggers): not part of a run's identity",
+        role=HOW,
     )
     device: str = text(
         "auto",
         words="auto, cpu, cuda, or cuda:1 (one of several GPUs)",
         pattern=DEVICE,
         help="where to compute",
+        role=HOW,
     )
     engine: str = choice(
-        "auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort; compile: on a CPU"
+        "auto", ("auto", "loop", "vmap", "compile"), help="how to run a cohort; compile: on a CPU", role=HOW
     )
     cuda_graph: str = choice(
         "auto",
         ("auto", "off", "unchecked"),
         help="on CUDA, local steps as a graph (auto: where the first chunk confirms it)",
+        role=HOW,
     )
-    chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once")
+    chunk: int | None = integer(None, low=1, null="chosen", help="clients computed at once", role=HOW)
     threads: int | None = integer(
-        None, low=1, high=1024, null="as many as the work of a step is worth", help="CPU threads"
+        None, low=1, high=1024, null="as many as the work of a step is worth", help="CPU threads", role=HOW
     )
-    resume: bool = switch(True, help="resume where the run stopped; false: compute it again")
-    checkpoint: Checkpoint = section(Checkpoint)
-    data: Data = section(Data)
-    state: State = section(State)
-    progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown")
+    resume: bool = switch(True, help="resume where the run stopped; false: compute it again", role=HOW)
+    checkpoint: Checkpoint = section(Checkpoint, HOW)
+    data: Data = section(Data, HOW)
+    state: State = section(State, HOW)
+    progress: str = choice("auto", ("auto", "bar", "lines", "none"), help="how progress is shown", role=HOW)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,6 +365,15 @@ class Config(Settings):
     def choices(self) -> dict[str, Any]:
         """`given` under dotted keys (`flat`)."""
         return dict(_walk(self.given, ""))
+
+
+_ROLES = {**fields.roles(Settings), "logger": HOW, "verbose": HOW}  # older runs have the last one
+
+
+def role(key: str) -> str | None:
+    """The role of a dotted key; None: of none that fedbench has."""
+    top = key.split(".")[0]
+    return GROUPS.get(top) or _ROLES.get(key) or _ROLES.get(top)
 
 
 USUAL = {item.name: item.default.name for item in dataclasses.fields(Config) if hasattr(item.default, "name")}

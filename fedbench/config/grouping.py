@@ -8,22 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fedbench.config.config import GROUPS
-from fedbench.config.identity import NOT_IDENTITY, NOT_IDENTITY_GROUPS
+from fedbench.config.config import GROUPS, HOW, MEASURED, SEED, role
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-_NO_CHOICE = {*NOT_IDENTITY, "deterministic", "trace", "imports", "init_from", "seed"}
-_NO_CHOICE_GROUPS = {*NOT_IDENTITY_GROUPS, "eval", "hydra"}
 
 
 def settings(config: Mapping[str, object]) -> dict[str, object]:
     """The choices that define an experiment: all but the seed and how the run was computed and measured."""
-    return {
-        key: value
-        for key, value in config.items()
-        if key not in _NO_CHOICE and key.split(".")[0] not in _NO_CHOICE_GROUPS
-    }
+    return {key: value for key, value in config.items() if role(key) not in (SEED, MEASURED, HOW)}
 
 
 def plain(value: object) -> Hashable:

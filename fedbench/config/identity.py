@@ -21,23 +21,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fedbench.config.config import GROUPS, USUAL, Config, flat
+from fedbench.config.config import GROUPS, HOW, USUAL, Config, flat, role
 from fedbench.config.options import UNSAID, defaults, is_ours
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
-NOT_IDENTITY = (
-    "engine",
-    "device",
-    "cuda_graph",
-    "chunk",
-    "threads",
-    "data.root",
-    "resume",
-    "progress",
-    "verbose",  # not a key any more: older runs have it
-    "hooks",
-)
-NOT_IDENTITY_GROUPS = ("checkpoint", "logger", "state")
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
 FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
@@ -61,7 +48,7 @@ def identity_in(directory: Path, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 def counts(key: str) -> bool:
     """Whether a key of the configuration is part of a run's identity."""
-    return key not in NOT_IDENTITY and key.split(".")[0] not in NOT_IDENTITY_GROUPS
+    return role(key) != HOW
 
 
 def _counting(choices: Mapping[str, Any]) -> dict[str, Any]:

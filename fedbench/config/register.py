@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import DEVICE, GROUPS, Config, Settings, container
-from fedbench.config.identity import NOT_IDENTITY, digest, identity, run_hash, run_name, slug
+from fedbench.config.identity import counts, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
 from fedbench.config.overrides import parse, recorded, swept, values
 from fedbench.config.places import SWEEPS
@@ -112,9 +112,7 @@ def sweep_dir(cfg: DictConfig) -> str:
     fixed = {
         item.key_or_group: values(item)
         for item in parse(given)
-        if not item.is_sweep_override()
-        and _belongs(item.key_or_group, axes)
-        and item.key_or_group not in NOT_IDENTITY
+        if not item.is_sweep_override() and _belongs(item.key_or_group, axes) and counts(item.key_or_group)
     }
     experiment = OmegaConf.select(cfg, "hydra.runtime.choices.experiment")
     readable = slug([experiment or "", *(key.split(".")[-1] for key in sorted(axes, key=_order))])

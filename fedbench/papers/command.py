@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench import provenance
-from fedbench.config.identity import NOT_IDENTITY
+from fedbench.config.config import HOW, Settings, role
 from fedbench.errors import ConfigError, Parser, RunError, UsageError, UserError
+from fedbench.fields import rules
 from fedbench.papers import FIGURES
 from fedbench.papers.claims import SCALES, made
 from fedbench.papers.figure import Figure, experiment, shown
@@ -92,9 +93,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             raise ConfigError("figure", name, "must be one that `fedbench figures --list` shows", FIGURES)
     for text in args.overrides:
         key, _, value = text.partition("=")
-        if key not in NOT_IDENTITY and not key.startswith(("checkpoint.seconds", "hydra.launcher.")):
-            keys = ", ".join([*NOT_IDENTITY, "checkpoint.seconds", "hydra.launcher.*"])
-            allowed = f"would make another figure; only {keys}"
+        if role(key) != HOW and not key.startswith("hydra.launcher."):
+            keys = [name for name, _ in rules(Settings) if role(name) == HOW]
+            allowed = f"would make another figure; only {', '.join([*keys, 'hydra.launcher.*'])}"
             raise ConfigError(key, value, allowed)
     return args
 

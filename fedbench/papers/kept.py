@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.config.identity import NOT_IDENTITY, counts
+from fedbench.config.identity import counts
 from fedbench.errors import DataError
 from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
@@ -95,7 +95,7 @@ def made_from(runs: Iterable[Run]) -> dict[str, Any]:
     return {
         "runs": {name: status.count(name) for name in sorted(set(status))},
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
-        "shared": {key: value for key, value in agreed(configs).items() if key not in NOT_IDENTITY},
+        "shared": {key: value for key, value in agreed(configs).items() if counts(key)},
         "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
         **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
     }

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedbench.config.compose import compose
 from fedbench.config.config import flat
-from fedbench.config.identity import NOT_IDENTITY
+from fedbench.config.grouping import settings
 from fedbench.config.overrides import written
 from fedbench.papers.claims import (
     Claim,
@@ -169,10 +169,9 @@ def differing_settings(table: Table, configs: Sequence[Mapping[str, Any]]) -> li
     theirs = flat(compose([f"experiment={paper.figure.name}", "scale=paper", *given]).config)
     along = {key for branch in paper.branches for key in branch.along}
     searched = {key for key in along if key.startswith("algorithm.")}
-    passed_over = {*NOT_IDENTITY, "seed", "algorithm", *searched}
     for config in configs:
-        for key, value in config.items():
-            if key not in theirs or key in passed_over or key.startswith("eval."):
+        for key, value in settings(config).items():
+            if key not in theirs or key in {"algorithm", *searched}:
                 continue
             meant = [theirs[key], *paper.params.get(key, [])]
             for branch in paper.branches:

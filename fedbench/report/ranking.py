@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedbench.config.config import METHOD, RATES, role
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import FEW, ConfigError, DataError, counted, word
 from fedbench.figures import style
@@ -28,8 +29,8 @@ from fedbench.sweeps.tables import mean_and_spread
 RANKS_BY = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
 """What settings can be ranked by, and the sign (-1: smaller is better)."""
 TEST, HELD_OUT = "final_accuracy", "final_validation_accuracy"
-_OF_METHODS = ("algorithm", "optimizer", "lr_schedule", "server_lr_schedule", "local")
-"""The groups whose keys are a method's; every other key in which runs differ sets tasks apart."""
+_OF_METHODS = (METHOD, RATES)
+"""The roles of keys that are a method's; every other key in which runs differ sets tasks apart."""
 _VALIDATION = "dataset.validation"
 _RANKED = ("completed", "starved")
 """Statuses of runs with a final result. That a schedule leaves too few clients is a part of the task."""
@@ -177,11 +178,11 @@ def _table_keys(
     """The keys that set tasks apart, and what else a setting has, besides `by`."""
     places = [place for one in directories for place in sweeps_of(Path(one))]
     different, of_methods = differing(run.choices for run in runs), {*by, *_searched(directories)}
-    task_keys = [k for k in different if k.split(".")[0] not in _OF_METHODS and k not in of_methods]
+    task_keys = [k for k in different if role(k) not in _OF_METHODS and k not in of_methods]
     keys = [key for key in varied(runs, places) if key not in (*by, *task_keys)]
     # a swept key that is the same in all runs (a winner's) is a column all the same, but a method's alone
     values = {key: {plain(run.choices.get(key)) for run in runs} for key in keys}
-    keys = [k for k in keys if k in different or k.split(".")[0] in _OF_METHODS or len(values[k]) > 1]
+    keys = [k for k in keys if k in different or role(k) in _OF_METHODS or len(values[k]) > 1]
     return task_keys, keys
 
 

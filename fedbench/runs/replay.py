@@ -11,7 +11,7 @@ import torch
 
 from fedbench import provenance
 from fedbench.config.config import flat
-from fedbench.config.identity import inputs, recorded
+from fedbench.config.identity import FILES, inputs, recorded
 from fedbench.errors import DataError
 from fedbench.provenance import hardware, short, versions
 from fedbench.runs.run import Run
@@ -21,7 +21,7 @@ from fedbench.runs.session import Session
 UNTIMED = "wall_seconds"  # the one column that may differ
 
 
-PLACES = ("data.root", "dataset.path", "partition.path", "init_from", "device", "threads")
+PLACES = ("data.root", *FILES, "device", "threads")
 """Keys that say where something lies or is computed, not what it is: a replay may change them."""
 
 

@@ -17,9 +17,8 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fedbench.config.compose import config_directories, validate
-from fedbench.config.config import Config, flat
+from fedbench.config.config import METHOD, WHAT, Config, flat, role
 from fedbench.config.explain import line_of
-from fedbench.config.grouping import settings
 from fedbench.config.identity import digest, identity
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
@@ -162,19 +161,12 @@ def _of_a_sweep(record: logging.LogRecord) -> bool:
 def program(config: Config) -> str:
     """A digest shared by runs with the same compiled step; seeds, rounds, N and methods' numbers may
     differ."""
-    choices = settings(flat(config)).items()  # null: a theorem's number
-    return digest({key: v for key, v in choices if not _is_free(key, 0 if v is None else v)})
-
-
-_FREE = ("partition", "schedule", "delay", "participation", "lr_schedule", "server_lr_schedule", "checkpoint")
-_FREE_KEYS = ("seed", "rounds", "target", "patience", "progress", "resume", "trace", "clients.total")
-
-
-def _is_free(key: str, value: object) -> bool:
-    """Whether runs with the same step may differ in a key."""
-    group = key.split(".")[0]
-    number = group == "algorithm" and isinstance(value, int | float) and not isinstance(value, bool)
-    return number or group in _FREE or key in _FREE_KEYS
+    shaping = {}
+    for key, value in config.choices.items():
+        number = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if role(key) in (WHAT, METHOD) and not (key.startswith("algorithm.") and number):
+            shaping[key] = value
+    return digest(shaping)
 
 
 # ---- how a run ended, without torch ----------------------------------------------------------------------

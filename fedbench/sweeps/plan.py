@@ -14,7 +14,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from fedbench.config.config import Config, flat
+from fedbench.config.config import SEED, Config, role
 from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
@@ -159,7 +159,9 @@ def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     seconds: dict[str, float] = {}
     found = []
     for run in runs:
-        but_for_the_seed = digest({key: value for key, value in flat(run.config).items() if key != "seed"})
+        but_for_the_seed = digest(
+            {key: value for key, value in run.config.choices.items() if role(key) != SEED}
+        )
         if but_for_the_seed not in seconds:
             with naming_the_run(run.choices, of):
                 made = Run(run.config, session())
