@@ -266,7 +266,7 @@ def list_of(item: Any, least: int = 1) -> Callable[[Any], tuple[Any, ...]]:
     return check
 
 
-def section(cls: type, role: str) -> Any:
+def section(cls: type, role: str = "") -> Any:
     """Options below a key of their own: `clients.total`. `role`: of those that have none."""
     return dataclasses.field(default_factory=cls, metadata={_METADATA: cls, "role": role})
 

@@ -367,11 +367,12 @@ class Config(Settings):
         return dict(_walk(self.given, ""))
 
 
-_ROLES = {**fields.roles(Settings), "logger": HOW, "verbose": HOW}  # older runs have the last one
+_ROLES = {**fields.roles(Settings), "experiment": WHAT, "scale": WHAT, "logger": HOW}
+_ROLES["verbose"] = HOW  # of older runs
 
 
 def role(key: str) -> str | None:
-    """The role of a dotted key; None: of none that fedbench has."""
+    """The role of a dotted key of a run or a sweep; None: there is no such key."""
     top = key.split(".")[0]
     return GROUPS.get(top) or _ROLES.get(key) or _ROLES.get(top)
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import pandas as pd
 
-from fedbench.config.config import GROUPS, flat
+from fedbench.config.config import GROUPS, flat, role
 from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
-from fedbench.runs.metrics import COLUMN, COLUMNS, ENDS, metric_of
+from fedbench.runs.metrics import COLUMNS, ENDS, metric_of
 from fedbench.runs.records import Run
 from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
 
@@ -30,7 +30,6 @@ OUTCOMES = ("status", "final_accuracy", "best_accuracy", "best_round", *ENDS, "w
 """Columns of runs.csv other than a run's directory and its choices."""
 PARTS = ("hyper", "hardware", "versions")
 """Parts of a run's summary whose values are columns of a kept figure's runs.csv: `hyper.lr`."""
-_FURTHER = ("dir", "run", "commit", "data_note", "metric", "title", "local_steps")  # columns that are neither
 TUNING, TRIALS, FINAL = "tune.json", "trials", "final"
 """Of a tuning: the file that marks its directory, and the sweeps of its search and its winners in there
 (winners that were run again: `final-...`)."""
@@ -216,12 +215,11 @@ def _rows(path: Path) -> dict[Path, dict[str, str]]:
 def _of_row(place: Path, row: Mapping[str, str], metrics: pd.DataFrame) -> Run:
     """A run as a table says it. An empty cell is null where the run's options have that key; else the run has
     no such key, which another one in the table has."""
-    outside = {*OUTCOMES, *COLUMNS, *_FURTHER}
     choices: dict[str, Any] = {}
     summary: dict[str, Any] = {part: {} for part in PARTS}
     for key, cell in row.items():
         value, (part, _, name) = _parsed(cell), key.partition(".")
-        if part not in PARTS and key not in outside and not key.startswith(COLUMN):
+        if role(key):
             choices[key] = value
         elif value is not None:
             of = summary[part] if part in PARTS else summary

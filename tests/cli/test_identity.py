@@ -16,14 +16,15 @@ import fedbench
 from fedbench import compose_config
 from fedbench.cli import main
 from fedbench.config.compose import compose
-from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat
+from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat, role
+from fedbench.config.grouping import settings
 from fedbench.config.identity import difference, identity, run_hash, run_name, slug
 from fedbench.config.options import CLASSES, build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError
-from fedbench.fields import Rule, rules
+from fedbench.fields import Rule, roles, rules
 
 
 def composed(*overrides: str, hydra: bool = False) -> DictConfig:
@@ -223,6 +224,29 @@ def test_every_key_of_a_run_makes_another_run_but_those_that_say_how(base: DictC
         OmegaConf.update(other, key, another(rule, flat(base)[key]))
         same |= {key} if run_hash(other) == run_hash(base) else set()
     assert same == NO_PART
+
+
+ROLES = {
+    "what": "dtype precision loss clients.per_round",
+    "when": "rounds patience target clients clients.total",
+    "method": "local",
+    "seed": "seed",
+    "measured": "eval init_from deterministic trace imports",
+    "how": "engine device cuda_graph chunk threads resume progress hooks data checkpoint state",
+}
+
+
+def test_every_key_says_what_a_difference_in_it_means() -> None:
+    """A key of a section what the section says, unless the table names it. The table is the design's: what
+    names a run, what makes another experiment, and what shapes a step."""
+    table = {key: name for name, keys in ROLES.items() for key in keys.split()}
+    declared = roles(Settings)
+    assert declared == {key: table.get(key, table.get(key.split(".")[0])) for key in declared}
+    assert table.keys() <= declared.keys()
+    given = compose_config([]).choices
+    assert {*given} - {*settings(given)} == {key for key in given if role(key) in ("seed", "measured", "how")}
+    assert all(map(role, [*given, "logger.csv.place", "experiment"]))
+    assert role("final_accuracy") is None
 
 
 @pytest.mark.parametrize(
