@@ -158,7 +158,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog.removeprefix('fedbench ')}: {message} (see {self.prog} --help)")
 
 
-_COLOURS = {"completed": 32, "running": 36, "diverged": 33, "stopped": 33, "failed": 31, "error": 31}
+_COLOURS = {"completed": 32, "running": 36, "queued": 36, "diverged": 33, "stopped": 33, "failed": 31}
+_COLOURS["error"] = _COLOURS["failed"]
 
 
 def coloured(text: str, status: str, stream: TextIO | None = None) -> str:

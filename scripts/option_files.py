@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from fedbench import algorithms
+from fedbench.config.clusters import CLUSTERS, target
 from fedbench.config.config import Settings
 from fedbench.config.options import CLASSES, DATA
 from fedbench.errors import word
@@ -57,6 +58,17 @@ def logger_files() -> Iterator[tuple[str, str]]:
         yield f"logger/{name}.yaml", "\n".join(lines) + "\n"
     every = "\n".join(f"  - {name}" for name in LOGGERS)
     yield "logger/many_loggers.yaml", f"# All of them at once.\ndefaults:\n{every}\n"
+
+
+def launcher_files() -> Iterator[tuple[str, str]]:
+    """The same for the launchers that give runs to jobs."""
+    for name, cls in CLUSTERS.items():
+        lines = [*_comment(head(cls), ""), f"_target_: {target(name)}", *_keys(cls, "")]
+        yield f"hydra/launcher/{name}.yaml", "\n".join(lines) + "\n"
+    yield (
+        "hydra/launcher/submitit_slurm.yaml",
+        "# Another name of hydra/launcher=slurm.\ndefaults:\n  - slurm\n",
+    )
 
 
 def head(cls: type[Any]) -> str:
@@ -147,6 +159,10 @@ def reference(groups: Groups) -> str:
     ]
     for name, cls in LOGGERS.items():
         parts += [f"\n### logger={name}", *_sentence(head(cls)), *_table(_rows(cls, f"logger.{name}."))]
+    parts += ["\n## hydra/launcher", "\n[Clusters](../fedbench/README.md#clusters) says how they are used."]
+    for name, launcher in CLUSTERS.items():
+        rows = _rows(launcher, "hydra.launcher.")
+        parts += [f"\n### hydra/launcher={name}", *_sentence(head(launcher)), *_table(rows)]
     return "\n".join(parts) + "\n"
 
 
@@ -168,8 +184,13 @@ def _table(rows: Sequence[str]) -> list[str]:
 
 if __name__ == "__main__":
     groups = every_group()
-    for path, text in [*option_files(groups), *logger_files(), ("README.md", reference(groups))]:
-        Path("conf", path).parent.mkdir(exist_ok=True)
+    for path, text in [
+        *option_files(groups),
+        *logger_files(),
+        *launcher_files(),
+        ("README.md", reference(groups)),
+    ]:
+        Path("conf", path).parent.mkdir(parents=True, exist_ok=True)
         Path("conf", path).write_text(text, encoding="utf-8")
     Path("conf", DATA).write_text(
         json.dumps(data(groups), indent=0, ensure_ascii=False) + "\n", encoding="utf-8"

@@ -17,6 +17,7 @@ from fedbench.runs.signals import ignore_saves
 
 SUBCOMMANDS = {
     "best": "fedbench.cli.results:best",
+    "cancel": "fedbench.cli.cancel:main",
     "collect": "fedbench.cli.results:collect",
     "compare": "fedbench.cli.results:compare",
     "figures": "fedbench.papers.command:main",

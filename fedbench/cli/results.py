@@ -16,6 +16,7 @@ from fedbench.runs.run_directory import (
     METRICS,
     MISSING,
     SUMMARY,
+    UNFINISHED,
     RunDirectory,
     find_runs,
 )
@@ -75,6 +76,8 @@ def collect(argv: Sequence[str]) -> int:
     is not a sweep's."""
     from fedbench.figures.results import TRIALS, TUNING, sweeps_of
     from fedbench.runs.lists import MANIFEST
+    from fedbench.runs.records import listed
+    from fedbench.sweeps.jobs import settle
     from fedbench.sweeps.tables import closing_table, write_manifest
     from fedbench.sweeps.tables import collect as make_tables
 
@@ -98,6 +101,7 @@ def collect(argv: Sequence[str]) -> int:
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it is that of a single run")
         if not any(run.has(SUMMARY) for run in find_runs(directory)):
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it holds no runs")
+    settle(run.directory for run in listed(directory))
     if args.levels:
         write_manifest(directory, levels=args.levels)
     table, rounds = make_tables(directory)
@@ -202,7 +206,8 @@ def status(argv: Sequence[str]) -> int:
     """Print the progress of the runs in the directories."""
     parser = Parser(
         prog="fedbench status",
-        description="Where the runs of a sweep stand: ended, running, stopped, missing, and in which round.",
+        description="Where the runs of a sweep stand: ended, running, queued, stopped, missing; the round,\n"
+        "and the job of a cluster.",
     )
     parser.add_argument("directories", type=Path, nargs="+", metavar="DIR", help="of a sweep or of a run")
     parser.add_argument("--all", action="store_true", help=f"name every run, even if more than {LISTED}")
@@ -214,9 +219,12 @@ def status(argv: Sequence[str]) -> int:
 
 def _status(directory: Path, every: bool) -> None:
     from fedbench.runs.records import records
+    from fedbench.sweeps.jobs import settle
     from fedbench.sweeps.tables import STATUSES
 
     runs = records(directory)
+    under_way = settle(run.directory for run in runs)
+    of = {place: (job, state) for job, state in under_way.items() for place in job.runs}
     counts = Counter(run.status for run in runs)
     said = ", ".join(coloured(f"{counts[kind]} {kind}", kind) for kind in STATUSES if counts[kind])
     print(f"{directory}: {counted(len(runs), 'run')}: {said}")
@@ -232,4 +240,7 @@ def _status(directory: Path, every: bool) -> None:
         line = f"  {coloured(f'{run.status:8}', run.status)} {name.as_posix()}"
         if (rounds := run.files.choices.get("rounds")) is not None and run.status != MISSING:
             line += f": round {run.files.last_round} of {rounds}"
+        if place in of and run.status in UNFINISHED:
+            job, state = of[place]
+            line += f" (job {job.id}: {state or 'its cluster does not answer here'})"
         print(line + (f": {run.error}" if run.error and run.status == FAILED else ""))

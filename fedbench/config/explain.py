@@ -31,8 +31,6 @@ from fedbench.fields import unknown_key
 
 _EXTRAS = {
     "hydra/launcher=joblib": "joblib",
-    "hydra/launcher=submitit_local": "submitit",
-    "hydra/launcher=submitit_slurm": "submitit",
 }
 """Options from third-party packages, and our extra that installs the package."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)

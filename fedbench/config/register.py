@@ -17,6 +17,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench import fields
+from fedbench.config.clusters import CLUSTERS
 from fedbench.config.config import DEVICE, GROUPS, Config, Settings, container
 from fedbench.config.identity import counts, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
@@ -88,6 +89,13 @@ def register() -> None:
     store.store(group="hydra/launcher", name="processes", node=launcher, provider="fedbench")
     Plugins.instance().register(UserDirectory)
     register_resolvers()
+
+
+def hide_plugin() -> None:
+    """Forget what Hydra's plugin for submitit, if it is there, has registered since: it would be the schema
+    of our files of the same names."""
+    for name in (*CLUSTERS, "submitit_slurm"):
+        ConfigStore.instance().repo["hydra"]["launcher"].pop(f"{name}.yaml", None)
 
 
 def register_resolvers() -> None:

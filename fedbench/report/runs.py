@@ -20,7 +20,7 @@ from fedbench.figures.results import read
 from fedbench.figures.style import of_rank
 from fedbench.runs.lists import RUNS_CSV, swept_in
 from fedbench.runs.records import Run, listed, number
-from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, PAUSED, RUNNING
+from fedbench.runs.run_directory import FAILED, FINISHED, METRICS, MISSING, PAUSED, QUEUED, RUNNING
 
 COMPLETED = "completed"
 _SAME_COLOUR = 3  # lines; with more, dash and marker cannot be told apart on a screen
@@ -105,6 +105,7 @@ def reason(run: Run) -> str:
         "starved": f"too few clients were left to fill an update; {far}",
         PAUSED: f"paused, to go on with the same command; {far}",
         RUNNING: f"under way; {far}",
+        QUEUED: f"waits for its job; {far}",
         MISSING: "has not begun",
     }.get(run.status, f"stopped before its end; {far}")
 

@@ -47,7 +47,7 @@ MODEL, PARTITION, JOBS, REPRODUCE, LOG = "model.pt", "partition.npz", "jobs.csv"
 CLIENTS, USERS = "clients.csv", "users.csv"
 DATA = "data.json"  # the hashes of files below data.root, and what a prediction needs to know of the data
 NAN = "NaN"  # as a cell: all of pandas, NumPy, Polars, DuckDB and float() read it as a number
-LOCK, STAGING, STATE = ".lock", ".again", "state"
+LOCK, STAGING, STATE, JOB = ".lock", ".again", "state", ".job"
 _WRITTEN = (
     METRICS,
     PARTITION,
@@ -63,7 +63,7 @@ _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 FINISHED = ("completed", "diverged", "starved")
 """Statuses of a run that has ended, as in summary.json."""
 FAILED = "failed"  # also in summary.json, like PAUSED
-RUNNING, STOPPED, MISSING = UNFINISHED = ("running", "stopped", "missing")
+RUNNING, QUEUED, STOPPED, MISSING = UNFINISHED = ("running", "queued", "stopped", "missing")
 """Statuses of a run that has not ended; no file holds them."""
 
 log = logging.getLogger(__name__)
@@ -216,11 +216,14 @@ class RunDirectory:
 
     @property
     def status(self) -> str:
-        """Where the run stands: running while a process computes it; completed, diverged, starved, failed or
-        paused, as summary.json says (failed where that cannot be read); stopped if it has begun; else
+        """Where the run stands: running while a process computes it; queued while a cluster's job that was
+        given it has not begun it, or will go on with it; completed, diverged, starved, failed or paused, as
+        summary.json says (failed where that cannot be read); stopped if it has begun; else
         missing."""
         if self.in_use:
             return RUNNING
+        if self.is_queued:
+            return QUEUED
         if self.has(SUMMARY):
             return str((self.summary or {}).get("status", FAILED))
         return STOPPED if self.has(CONFIG) or self.has(CHECKPOINT) or self.last_round else MISSING
@@ -248,6 +251,34 @@ class RunDirectory:
             return True
         except RunError:  # a read-only place
             return False
+
+    # ---- the job that was given it ------------------------------------------------------------------
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """What `give` has written of the job that was given the run, until somebody has seen that job end
+        (fedbench.sweeps.jobs); None: there is none."""
+        return read_json(self.path / JOB)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a job was given the run and has not said how it ended."""
+        job = self.job
+        return job is not None and job.get("before") == self._ends()
+
+    def give(self, job: Mapping[str, Any]) -> None:
+        """Record that a job was given the run. `job`: its id, its cluster, its log, ..."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / JOB, {**job, "before": self._ends()})
+
+    def take_back(self) -> None:
+        """Forget the job that was given the run."""
+        (self.path / JOB).unlink(missing_ok=True)
+
+    def _ends(self) -> list[int]:
+        """When summary.json was written, here and where an attempt was staged; a new attempt changes it."""
+        files = [place / SUMMARY for place in (self.path, self.path / STAGING)]
+        return [file.stat().st_mtime_ns for file in files if file.is_file()]
 
     # ---- writing -----------------------------------------------------------------------------------
 

@@ -7,48 +7,38 @@ import contextlib
 import logging
 import os
 import sys
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.core.utils import JobStatus, configure_log
-from hydra.types import HydraContext, RunMode
+from hydra.core.utils import configure_log
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedbench import fields, process_group
+from fedbench import process_group
 from fedbench.config.checks import parsed_words
 from fedbench.config.compose import Composed, Composer, composing, config_directories, validate
 from fedbench.config.config import Config, flat
 from fedbench.config.identity import counts, run_hash, run_name
 from fedbench.config.overrides import Grid, recorded, written
 from fedbench.config.places import RUNS
-from fedbench.config.register import JOB_DIR, OUR_LAUNCHER, SWEEP_DIR, LauncherOptions, job_name
-from fedbench.errors import ConfigError, UsageError, UserError, counted
-from fedbench.files import one_line_os_errors
+from fedbench.config.register import JOB_DIR, SWEEP_DIR, job_name
+from fedbench.errors import ConfigError, UsageError
 from fedbench.runs.lists import RUNS_CSV
 from fedbench.runs.records import Run
-from fedbench.runs.run_directory import FAILED, RunDirectory
-from fedbench.sweeps.job import RunJob, record_failure
-from fedbench.sweeps.launcher import Launcher
+from fedbench.runs.run_directory import FAILED, MISSING, STOPPED
+from fedbench.sweeps.jobs import described, given
+from fedbench.sweeps.launching import compute
 from fedbench.sweeps.plan import (
     PlannedRun,
     Wanted,
-    checked,
     grids_of,
     naming_the_run,
     of_file,
     of_point,
     points,
 )
-from fedbench.sweeps.pool import prepare
-from fedbench.sweeps.tables import collect, write_manifest
-
-LOOK_SECONDS = 1.0  # between two checks of runs that another process computes
-BASIC = "basic"
-"""Hydra's own launcher: one run after another, in this process."""
 
 log = logging.getLogger(__name__)
 
@@ -179,49 +169,17 @@ class Sweep:
         invalid input."""
         process_group.refuse_several("a sweep")
         configure_log(self.cfg.hydra.hydra_logging, self.cfg.hydra.verbose)
+        runs = self.plan()
         try:
             with self.composer.one_line(self.words):
-                return self._run()
+                compute(self.cfg, self.context, self.directory, runs)
         except KeyboardInterrupt:
             line = f"stopped; the same command goes on with what is missing in {self.directory}"
+            if under_way := given(run.place for run in runs):
+                how = described(under_way, self.directory)
+                line = f"the jobs go on, and the same command waits for them: {how}"
             print(line, file=sys.stderr)
             raise
-
-    def _run(self) -> list[Run]:
-        cfg, directory, task = self.cfg, self.directory, RunJob()
-        ours = _ours(cfg) if cfg.hydra.launcher._target_ == OUR_LAUNCHER else None
-        launch = ours.launch if ours else _launched_by_others
-        runs = self.plan()
-        missing = [run for run in runs if not run.has_ended]
-        for run in missing:
-            run.refuse_other()
-        if ours is not None and ours.starts_processes(len(missing)):
-            prepare()
-        missing = checked(missing, len(runs))
-        before = f", {len(runs) - len(missing)} of them finished before" if len(missing) < len(runs) else ""
-        log.info("%s%s, in %s", counted(len(runs), "run"), before, directory)
-        with one_line_os_errors(f"write {directory}"):
-            directory.mkdir(parents=True, exist_ok=True)
-            OmegaConf.save(cfg, directory / "multirun.yaml")
-        swept = list(dict.fromkeys(key for run in runs for key in run.choices))
-        targets = [run.config.target for run in runs if run.config.target is not None]
-        write_manifest(directory, swept, {run.name: run.choices for run in runs}, targets)
-        collect(directory)
-        task.expect(run.config for run in missing)
-        basic = cfg.hydra.runtime.choices.get("hydra/launcher") == BASIC
-        size = 1 if basic else max(len(missing), 1)
-        try:
-            while missing:
-                for start in range(0, len(missing), size):
-                    batch = missing[start : start + size]  # of which others may have begun or ended some
-                    batch = [run for run in batch if not (RunDirectory(run.place).in_use or run.has_ended)]
-                    with one_line_os_errors(f"write {directory}"):  # what is prepared for a job
-                        if batch:
-                            launch(self.context, task, cfg, batch)
-                collect(directory)
-                missing = _left_by_others(missing)
-        finally:
-            collect(directory)
         return [Run(run.outcome.path, {**flat(run.config), **run.choices}) for run in runs]
 
 
@@ -233,10 +191,14 @@ def _subdir(cfg: DictConfig, number: int) -> str:
 
 
 def failures(runs: Sequence[Run], directory: Path) -> str | None:
-    """A line about the runs of a sweep that failed; None if none has."""
+    """A line about the runs of a sweep that failed, or stopped with their jobs; None if none has."""
     errors = [run.error or FAILED for run in runs if run.status == FAILED]
-    count = f"{len(errors)} of {len(runs)} runs failed"
-    return f"{count}: {errors[0]} (see {directory / RUNS_CSV})" if errors else None
+    if errors:
+        return f"{len(errors)} of {len(runs)} runs failed: {errors[0]} (see {directory / RUNS_CSV})"
+    stopped = [run for run in runs if run.status in (STOPPED, MISSING)]
+    more = "the same command goes on; with hydra.launcher.max_num_timeout=N the cluster begins a job whose "
+    more += "time is over again, N times"
+    return f"{len(stopped)} of {len(runs)} runs have stopped: {more}" if stopped else None
 
 
 def _refuse_equal(grids: Sequence[Grid]) -> None:
@@ -268,48 +230,3 @@ def asked(
     with composing(config_dir) as composer:
         composed = composer.read([*overrides, f"hydra.sweep.dir={written(str(directory))}"])
         yield Sweep(composer, composed, grids, runs)
-
-
-# ---- launchers -------------------------------------------------------------------------------------------
-
-
-def _launched_by_others(
-    context: HydraContext, task: RunJob, cfg: DictConfig, runs: Sequence[PlannedRun]
-) -> None:
-    """Have a launcher of Hydra's or of another package compute the runs. If it gives up, all that have not
-    ended have failed for its reason."""
-    make = Plugins.instance().instantiate_launcher
-    launcher = make(hydra_context=context, task_function=task, config=cfg)
-    try:
-        returned = launcher.launch([run.launched for run in runs], initial_job_idx=runs[0].number)
-        errors = [job._return_value if job.status == JobStatus.FAILED else None for job in returned]
-    except (UserError, OSError):
-        raise
-    except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        why = "; ".join(dict.fromkeys([*lines[:1], *lines[-1:]])) or type(error).__name__
-        errors = [f"hydra/launcher={cfg.hydra.runtime.choices.get('hydra/launcher')}: {why}"] * len(runs)
-    for run, line in zip(runs, errors, strict=True):
-        if line is not None and not run.has_ended:
-            record_failure(run.place, run.config, str(line))
-
-
-def _ours(cfg: DictConfig) -> Launcher:
-    given: Any = OmegaConf.to_container(cfg.hydra.launcher, resolve=True)
-    del given["_target_"]
-    return Launcher(cfg.device, fields.read(LauncherOptions, given, "hydra.launcher"))
-
-
-def _left_by_others(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Wait until no other process holds one of these runs, which have been launched here. Returns those that
-    have neither ended nor failed here; with resume=false none, since each is computed once.
-    Raises a UserError if the other process has left another run in one of their directories."""
-    left = [run for run in runs if run.config.resume and run.outcome.status != FAILED and not run.has_ended]
-    if left:
-        log.info("waiting for another process that computes %s", ", ".join(run.place.name for run in left))
-    while left and all(RunDirectory(run.place).in_use for run in left):
-        time.sleep(LOOK_SECONDS)
-    left = [run for run in left if not run.has_ended]
-    for run in left:
-        run.refuse_other()
-    return left

@@ -24,6 +24,7 @@ from fedbench.runs.run_directory import (
     FINISHED,
     MISSING,
     PAUSED,
+    QUEUED,
     RUNNING,
     STOPPED,
 )
@@ -31,7 +32,7 @@ from fedbench.sweeps.formats import PLUS_MINUS, aligned, table
 
 OUTCOME = ("status", "final_accuracy", "best_accuracy", "error", "commit")
 IDENTITY = ("dataset", "partition", "model", "algorithm", "schedule", "seed")
-STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, STOPPED, MISSING)
+STATUSES = (*FINISHED, FAILED, PAUSED, RUNNING, QUEUED, STOPPED, MISSING)
 LIMIT = 40  # rows of the closing table; runs.csv has all
 _WAIT = 600.0  # seconds for another process to write the tables
 

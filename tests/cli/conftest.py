@@ -102,7 +102,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The stand-in."""
     stand_in = Runs()
     monkeypatch.setattr("fedbench.runs.run.Run", stand_in.made)
-    monkeypatch.setattr("fedbench.sweeps.launch.time", types.SimpleNamespace(sleep=stand_in.wait))
+    monkeypatch.setattr("fedbench.sweeps.launching.time", types.SimpleNamespace(sleep=stand_in.wait))
     return stand_in
 
 

@@ -74,15 +74,21 @@ def test_paths_are_relative_to_where_the_command_was_given(launcher: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("word", "extra"), [("hydra/launcher=joblib", "joblib"), ("hydra/launcher=submitit_slurm", "submitit")]
+    ("word", "package", "extra"),
+    [
+        ("hydra/launcher=joblib", "hydra-joblib-launcher", "joblib"),
+        ("hydra/launcher=submitit_local", "submitit", "submitit"),
+        ("hydra/launcher=slurm", "submitit", "submitit"),
+    ],
 )
 def test_what_is_not_installed_is_said_with_what_installs_it(
-    word: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    word: str, package: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compose()  # after which Hydra has looked for plugins
-    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], f"{word.partition('=')[2]}.yaml")
+    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], "joblib.yaml")
+    monkeypatch.setitem(sys.modules, "submitit", None)
     assert main(["-m", "seed=0,1", word]) == 2
-    line = f"fedbench: {word}: needs hydra-{extra}-launcher: pip install -e '.[{extra}]'\n"
+    line = f"fedbench: {word}: needs {package}: pip install -e '.[{extra}]'\n"
     assert capsys.readouterr().err == line
     names = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert extra in names["project"]["optional-dependencies"]
