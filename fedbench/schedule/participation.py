@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -22,6 +23,7 @@ from fedbench.rng import Stream, fold, make_key, uniform
 from fedbench.schedule.selection import select_draws, select_uniforms
 from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace
 
+GOOD = int(np.iinfo(np.int64).max)  # the end of a presence for good
 _BLOCK = 1 << 21  # numbers that Bernoulli draws at once
 
 
@@ -205,22 +207,30 @@ def _uniforms(trace: Trace, seed: int, word: int) -> Floats:
     return np.asarray(uniform(fold(make_key(seed, Stream.WORK, trace.client, trace.n), word)))
 
 
+def whole(text: str) -> int:
+    """A whole number as people write it; Python's int() takes 1_0 for 10. Raises ValueError and TypeError."""
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
+        raise ValueError(text)
+    return int(text)
+
+
 def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
     """Rows of a participation=file CSV: client, from, to (exclusive), each (rows,). Raises ConfigError."""
     try:
         with as_given(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            rows = [(reader.line_num, row) for row in reader]  # empty lines are no rows
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError("participation.path", path, f"cannot be read: {error}") from None
     presences = []
-    for line, row in enumerate(rows, 2):
+    for line, row in rows:
         try:
-            client, begin = int(row["client"]), int(row["from"])
-            end = int(row["to"]) if (row["to"] or "").strip() else int(np.iinfo(np.int64).max)
+            client, begin = whole(row["client"]), whole(row["from"])
+            end = whole(row["to"]) if (row["to"] or "").strip() else GOOD
         except (KeyError, TypeError, ValueError):
             allowed = f"line {line} must have the columns client, from, to: whole numbers (or an empty `to`)"
             raise ConfigError("participation.path", path, allowed) from None
-        if not 0 <= client < clients or not 0 <= begin < end:
+        if not 0 <= client < clients or not 0 <= begin < end <= GOOD:
             allowed = f"line {line} must have a client from 0 to {clients - 1}, and 0 <= from < to"
             raise ConfigError("participation.path", path, allowed)
         presences.append((client, begin, end))

@@ -3,12 +3,14 @@ data set brings along."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from option_helpers import refusal
 
 from fedbench.api import compose_config
+from fedbench.config.overrides import with_home
 
 LABELS = "must be a list of two or more different labels, such as [0, 1, 7] or [cat, dog], or null (all)"
 REFUSED: list[tuple[str, str, Any, str]] = [
@@ -44,3 +46,25 @@ def test_a_label_that_is_not_there_and_a_name_that_is_none() -> None:
 )
 def test_synthetic_takes_its_natural_partition_unless_told(words: list[str], partition: str) -> None:
     assert compose_config(words).partition.name == partition
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("dataset.path=~/my data/t.csv", "path", "{home}/my data/t.csv"),
+        ("dataset.path='~/t.csv'", "path", "~/t.csv"),  # and is found there when it is read
+        ("dataset.test_path=~/t.csv", "test_path", "{home}/t.csv"),
+    ],
+)
+def test_a_path_below_the_home_directory(
+    word: str, key: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell leaves a ~ behind a = as it is."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = compose_config(["dataset=table", "dataset.path=t.csv", word])
+    assert getattr(config.dataset, key) == value.format(home=tmp_path)
+
+
+def test_several_paths_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert with_home("dataset.path=~/a.csv,~/b") == f"dataset.path={tmp_path}/a.csv,{tmp_path}/b"

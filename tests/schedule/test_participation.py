@@ -100,6 +100,8 @@ def test_a_file_says_who_is_there(tmp_path: Path) -> None:
         ("client,from,to\n1,0,1\n1,3,3\n", "line 3 must have a client"),
         ("client,from,to\n1,x,1\n", "line 2 must have the columns client, from, to"),
         ("client,begin,to\n1,0,1\n", "line 2 must have the columns client, from, to"),
+        ("client,from,to\n1,0,1\n\n1_0,0,1\n", "line 4 must have the columns client, from, to"),
+        (f"client,from,to\n1,0,{2**63}\n", "line 2 must have a client from 0 to 8, and 0 <= from < to"),
         ("client,from,to\n", "must have a row"),
         (None, "cannot be read"),
     ],
