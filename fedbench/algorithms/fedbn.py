@@ -33,10 +33,10 @@ class FedBN(FedAvg):
     schedules = ("sync",)  # under arrivals a client's own model is not known while it works
 
     def bind(self, setting: Setting) -> None:
-        shared = torch.ones(setting.d, dtype=torch.bool)
-        shared[setting.norm_index.cpu()] = False
-        self._shared, self._norm = torch.nonzero(shared).flatten(), torch.nonzero(~shared).flatten()
-        self._order = torch.argsort(torch.cat([self._shared, self._norm]))
+        is_norm = torch.zeros(setting.d, dtype=torch.bool)
+        is_norm[setting.norm_index.cpu()] = True
+        kinds, lengths = torch.unique_consecutive(is_norm, return_counts=True)
+        self._is_norm, self._lengths = tuple(kinds.tolist()), tuple(lengths.tolist())
 
     def refusal(self, setting: Setting) -> str | None:
         if len(setting.norm_index) == 0:
@@ -64,12 +64,21 @@ class FedBN(FedAvg):
 
     def shared(self, theta: Tensor) -> Tensor:
         """The part of theta that travels."""
-        return theta[self._shared.to(theta.device)]
+        return self._part(theta, False)
 
     def norm(self, theta: Tensor) -> Tensor:
         """The parameters of normalisation layers."""
-        return theta[self._norm.to(theta.device)]
+        return self._part(theta, True)
+
+    def _part(self, theta: Tensor, norm: bool) -> Tensor:
+        pieces = zip(theta.split(self._lengths), self._is_norm, strict=True)
+        return torch.cat([theta[:0], *(piece for piece, is_norm in pieces if is_norm == norm)])
 
     def join(self, shared: Tensor, norm: Tensor) -> Tensor:
         """theta from its two parts."""
-        return torch.cat([shared, norm])[self._order.to(shared.device)]
+        kinds = list(zip(self._lengths, self._is_norm, strict=True))
+        parts = {
+            own: iter(part.split([length for length, is_norm in kinds if is_norm == own]))
+            for own, part in ((False, shared), (True, norm))
+        }
+        return torch.cat([next(parts[is_norm]) for _, is_norm in kinds])

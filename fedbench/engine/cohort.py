@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.engine.ahead import MOST, Ahead, Planned
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
 from fedbench.engine.executors import Executor, Facts, Given, Work
 from fedbench.engine.state import StateStore
@@ -34,6 +35,7 @@ class Sums:
 class Cohort:
     """Jobs (J,) that start from one broadcast."""
 
+    job: np.ndarray  # numbers in the trace
     client: np.ndarray
     n: np.ndarray  # how many jobs the client has had before
     parts: np.ndarray  # the fraction of its local steps that each job takes
@@ -68,6 +70,11 @@ class CohortTrainer:
         self.group, self.program = group, executor.program
         self.algorithm = self.program.algorithm
         self.objective, self.device = self.program.objective, planner.clients.device
+        self._ahead: Ahead | None = None
+
+    def expect(self, planned: Planned) -> None:
+        """Draw the mini-batches of small cohorts together from now on. `planned`: all jobs of the run."""
+        self._ahead = Ahead(self.planner, planned)
 
     # ---- local work --------------------------------------------------------------------------------
 
@@ -84,8 +91,8 @@ class CohortTrainer:
             if cohort.kept is not None:
                 again, later = cohort.kept
                 sums.append((CACHED, self._shares(again[at], later[at]), {}))
-            batches = self.planner.draw(Stream.BATCH, jobs, self._masks(Stream.MASKS))
-            moved = jobs.ids, batches.tensors, self._facts(jobs), sums
+            batches, uniforms = self._draw(cohort.job[at], jobs)
+            moved = jobs.ids, batches.tensors, self._facts(jobs, uniforms), sums
             ids, tensors, facts, sums = to_device(moved, self.device)
             mine = self.store.gather(ids)
             start = self._statistics(statistics, mine, len(at))
@@ -175,10 +182,18 @@ class CohortTrainer:
         mine = self.mine(client)
         return [mine[i : i + self.chunk] for i in range(0, len(mine), self.chunk)]
 
-    def _facts(self, jobs: Jobs) -> Facts:
+    def _draw(self, job: np.ndarray, jobs: Jobs) -> tuple[BatchIndices, Tensor]:
+        """The mini-batches of a chunk of jobs and a number in [0, 1) for each, on the host, except for the
+        samples of a large chunk."""
+        masks = self._masks(Stream.MASKS)
+        if self._ahead is not None and self.group.size == 1 and 4 * len(job) <= MOST:
+            return self._ahead.draw(job, jobs, masks)
+        return self.planner.draw(Stream.BATCH, jobs, masks), self.planner.uniforms(jobs)
+
+    def _facts(self, jobs: Jobs, uniforms: Tensor) -> Facts:
         """The facts of jobs, on the host, without full gradients."""
         numbers = torch.from_numpy(jobs.steps), torch.from_numpy(jobs.sizes)
-        steps, samples, draw = (x.to(self.dtype) for x in (*numbers, self.planner.uniforms(jobs)))
+        steps, samples, draw = (x.to(self.dtype) for x in (*numbers, uniforms))
         return Facts(steps, samples, draw, None)
 
     def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:

@@ -271,9 +271,9 @@ class Objective:
     def with_masks(self, batches: BatchIndices) -> BatchIndices:
         """The mini-batches with what their dropout layers keep, drawn for all steps at once, which leaves the
         steps little to compute and to compile. As they are if there is nothing to draw, or too much."""
-        shapes = self._patterns
-        if not self.keys or shapes is None or batches.keys is None:
+        if not self.keys or batches.keys is None or self._patterns is None:
             return batches
+        shapes = self._patterns
         (steps, clients, width), keys = batches.index.shape, batches.keys
         patterns = [(width, *shapes[name][1:]) for name in self.keys]
         if steps * clients * sum(map(math.prod, patterns)) > MASKS:

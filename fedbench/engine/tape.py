@@ -42,6 +42,8 @@ class Taped:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self.note: str | None = None
+        """Why it is called each time all the same, once that is known."""
         self._players: dict[Hashable, Function] = {}
         self._calls: dict[Hashable, int] = {}
 
@@ -55,9 +57,14 @@ class Taped:
         if player is not None:
             return player(tensors, args)
         calls = self._calls[key] = self._calls.get(key, 0) + 1
-        if calls <= CALLS or len(self._players) >= MOST_FORMS or any(x.device.type != "cpu" for x in tensors):
+        if calls <= CALLS or any(x.device.type != "cpu" for x in tensors):
             return self.function(*args)
-        result, self._players[key] = _recorded(self.function, args)
+        if len(self._players) >= MOST_FORMS:
+            self.note = f"its arguments have more than {MOST_FORMS} forms"
+            return self.function(*args)
+        result, player, note = _recorded(self.function, args)
+        self._players[key] = player or (lambda tensors, args: self.function(*args))
+        self.note = self.note or note
         return result
 
 
@@ -92,15 +99,15 @@ def _read(items: Iterable[Any], tensors: list[Tensor], form: list[Hashable]) -> 
             form.append(item)
 
 
-def _recorded(function: Function, args: tuple[Any, ...]) -> tuple[Any, Function]:
-    """The function's result, and what gives it again from now on."""
+def _recorded(function: Function, args: tuple[Any, ...]) -> tuple[Any, Function | None, str | None]:
+    """The function's result, what gives it again from now on, and why there is no such thing."""
     args = pytree.tree_map_only(Tensor, lambda x: x.view_as(x), args)  # each argument is a tensor of its own
     tensors: list[Tensor] = []
     _read(args, tensors, [])
     tape = _Tape(tensors)
     with tape:
         result = function(*args)
-    return result, tape.player(result) or (lambda tensors, args: function(*args))
+    return result, tape.player(result), tape.unknown
 
 
 class _Tape(TorchDispatchMode):
@@ -109,10 +116,12 @@ class _Tape(TorchDispatchMode):
     def __init__(self, tensors: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph, self.constants = fx.Graph(), list[fx.Node]()
-        self.known = True  # whether the operations are the same whatever the numbers are
+        self.unknown: str | None = None  # why the operations may be others with other numbers
         self._seen: dict[int, tuple[Tensor, fx.Node]] = {}  # tensors live on, so that their ids are theirs
+        self._places: dict[int, dict[tuple[Any, ...], fx.Node]] = {}  # by memory, of what is computed here
         self._bases: dict[fx.Node, fx.Node] = {}  # what a view is a view of
         self._written = set[int]()
+        self._given = set(map(memory, tensors))  # the memory of arguments and constants
         for number, tensor in enumerate(tensors):
             self._add(tensor, self.graph.placeholder(f"x{number}"))
 
@@ -123,15 +132,14 @@ class _Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        outputs = result if isinstance(result, tuple | list) else (result,)
-        plain = all(isinstance(each, Tensor) and each.layout is torch.strided for each in outputs)
-        if _unknown(func, args) or not plain:
-            self.known = False
+        outputs = result if isinstance(result, tuple | list) else (result,)  # None: one not asked for
+        self.unknown = self.unknown or _unknown(func, args, outputs)
+        if self.unknown:
             return result
         base = None
         if func._schema.is_mutable:
-            self._written |= {memory(output) for output in outputs}
-        elif outputs and args and isinstance(args[0], Tensor) and memory(args[0]) == memory(outputs[0]):
+            self._written |= set(map(memory, _written_by(func, args, kwargs)))
+        elif _shares_memory(args, outputs):
             base = self._node(args[0])
             same = self._same(result, base) if isinstance(result, Tensor) else None
             if same is not None:
@@ -139,21 +147,35 @@ class _Tape(TorchDispatchMode):
                 return result
         node = self.graph.call_function(func, *pytree.tree_map_only(Tensor, self._node, (args, kwargs)))
         for number, output in enumerate(outputs):
+            if output is None or id(output) in self._seen:  # it was computed in place
+                continue
             one = node if output is result else self.graph.call_function(operator.getitem, (node, number))
-            if id(output) not in self._seen:  # else it was computed in place
-                self._add(output, one)
-                if base is not None:
-                    self._bases[one] = base
+            self._add(output, one)
+            self._find_again(output, one)
+            if base is not None:
+                self._bases[one] = base
         return result
 
     def _add(self, tensor: Tensor, node: fx.Node) -> None:
         node.meta["tensor"] = tensor
         self._seen[id(tensor)] = tensor, node
 
+    def _find_again(self, tensor: Tensor, node: fx.Node) -> None:
+        """Autograd may keep a result as another tensor in the same place."""
+        if memory(tensor) and memory(tensor) not in self._given:
+            self._places.setdefault(memory(tensor), {}).setdefault(_place(tensor), node)
+
     def _node(self, tensor: Tensor) -> fx.Node:
         """What stands for a tensor. One that nothing has computed here is a constant."""
         if id(tensor) not in self._seen:
-            self._add(tensor, add_constant(self.graph, self.constants, tensor))
+            there = self._places.get(memory(tensor), {})
+            if _place(tensor) in there:
+                self._seen[id(tensor)] = tensor, there[_place(tensor)]
+            else:
+                self._add(tensor, add_constant(self.graph, self.constants, tensor))
+                self._given.add(memory(tensor))
+            if there and _place(tensor) not in there:
+                self.unknown = self.unknown or "autograd keeps a part of what is computed here"
         return self._seen[id(tensor)][1]
 
     def _same(self, view: Tensor, base: fx.Node | None) -> fx.Node | None:
@@ -165,17 +187,24 @@ class _Tape(TorchDispatchMode):
     def player(self, result: Any) -> Function | None:
         """A function of the arguments' tensors that computes the result; None if there is none."""
         self.graph.output(pytree.tree_map_only(Tensor, self._node, result))
-        if not self.known or self._written & {memory(node.meta["tensor"]) for node in self.constants}:
+        if self._written & {memory(node.meta["tensor"]) for node in self.constants}:
+            self.unknown = self.unknown or "it changes in place what it has not computed"
+        if self.unknown:
             return None
         theirs = {memory(each) for each in pytree.tree_leaves(result) if isinstance(each, Tensor)}
         keep_constants(self.graph, self.constants, self._written | theirs)
         self.graph.eliminate_dead_code()
         call_directly(self.graph)
-        first = [node.meta["tensor"] for node in self.graph.nodes if node in self.constants]
+        first = [node.meta["tensor"].detach() for node in self.graph.nodes if node in self.constants]
         for node in self.graph.nodes:
             node.meta.clear()  # the tensors of this call
         play = fx.GraphModule({}, self.graph).forward
-        return lambda tensors, args: play(*first, *tensors)
+
+        def player(tensors: list[Tensor], args: Any) -> Any:
+            with torch.no_grad():  # what autograd does is on the tape
+                return play(*first, *tensors)
+
+        return player
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
@@ -184,8 +213,28 @@ def _place(tensor: Tensor) -> tuple[Any, ...]:
     return *there, tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
-def _unknown(func: Any, args: Any) -> bool:
-    """Whether the operation's result may be read by Python, or have another shape with other numbers."""
+def _shares_memory(args: Any, outputs: Any) -> bool:
+    """Whether the first result is a view of the first argument."""
+    both = (*args[:1], *outputs[:1])
+    return len(both) == 2 and all(isinstance(x, Tensor) for x in both) and memory(both[0]) == memory(both[1])
+
+
+def _written_by(func: Any, args: Any, kwargs: Any) -> Iterable[Tensor]:
+    """The tensors that an operation changes in place."""
+    declared = func._schema.arguments
+    given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
+    changed = [value for argument, value in given if argument.alias_info and argument.alias_info.is_write]
+    return [tensor for tensor in pytree.tree_leaves(changed) if isinstance(tensor, Tensor)]
+
+
+def _unknown(func: Any, args: Any, outputs: Any) -> str | None:
+    """Whether the operation's result may be read by Python, have another shape with other numbers, or be
+    random: what is said of it."""
     if func is torch.ops.aten.index.Tensor:  # tagged, as its indices may be a mask
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-    return bool(_UNKNOWN & {*func.tags})
+        varies = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    else:
+        varies = bool(_UNKNOWN & {*func.tags})
+    plain = all(
+        each is None or (isinstance(each, Tensor) and each.layout is torch.strided) for each in outputs
+    )
+    return f"{func} may compute something else with other numbers" if varies or not plain else None

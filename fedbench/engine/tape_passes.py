@@ -84,7 +84,7 @@ def call_directly(graph: fx.Graph) -> None:
             continue
         given = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["tensor"])
         try:
-            with _Asked(node.meta["tensor"]) as asked:
+            with torch.no_grad(), _Asked(node.meta["tensor"]) as asked:  # as they are played
                 function(*given[0], **given[1])
         except (TypeError, RuntimeError):
             continue  # it takes other arguments

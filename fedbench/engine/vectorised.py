@@ -19,6 +19,14 @@ from fedbench.engine.unequal import unequally
 from fedbench.method import Vectors
 from fedbench.torch_internals import pytree
 
+_WORK = {
+    "init": "the start of local work",
+    "step": "local steps",
+    "final": "the end of local work",
+    "accumulate": "full gradients",
+}
+"""Names of a program's functions for users."""
+
 
 class VmapExecutor(Executor):
     """All clients of the chunk at once."""
@@ -37,7 +45,7 @@ class VmapExecutor(Executor):
         for later runs."""
         super().__init__(program)
         self.wide, self.graphs, self.tapes = wide, graphs, tapes or Tapes()
-        self._mapped: dict[Hashable, Callable[..., Any]] = {}
+        self._mapped: dict[tuple[str, str], Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
         """Run the chunk's local work."""
@@ -54,8 +62,15 @@ class VmapExecutor(Executor):
 
     @property
     def note(self) -> str | None:
-        """Why the run gave up CUDA graphs, or None."""
-        return None if self.graphs is None else self.graphs.note
+        """Why the run gave up CUDA graphs, or what cannot be recorded, or None."""
+        if self.graphs is not None and self.graphs.note:
+            return self.graphs.note
+        unknown = (
+            "the method has attributes that cannot be compared" if self.program.depends is None else None
+        )
+        why = {_WORK[name]: getattr(each, "note", unknown) for (name, _), each in self._mapped.items()}
+        parts = [f"{what} ({line})" for what, line in why.items() if line]
+        return f"called anew each time, as they cannot be recorded: {', '.join(parts)}" if parts else None
 
     def _run(self, work: Work) -> Result:
         work = replace(work, batches=self.program.objective.with_masks(work.batches))
@@ -97,7 +112,7 @@ class VmapExecutor(Executor):
         known."""
         key = (name, str(in_dims))
         if key not in self._mapped:
-            mapped = torch.func.vmap(getattr(self.program, name), in_dims=in_dims)
+            mapped = over_clients(getattr(self.program, name), in_dims)
             depends = self.program.depends
             self._mapped[key] = mapped if depends is None else self.tapes.of((depends, *key), mapped)
         return self._mapped[key]
@@ -185,6 +200,25 @@ class CompileExecutor(VmapExecutor):
             function = vectorised(getattr(self.program, name), in_dims)
             self._compiled[key] = Compiled(function, self.programs, self._depends[name])
         return self._compiled[key]
+
+
+def over_clients(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
+    """torch.func.vmap(function, in_dims), and `of_one` where there is one client."""
+    mapped, alone = torch.func.vmap(function, in_dims), of_one(function, in_dims)
+
+    def call(*args: Any) -> Any:
+        return (alone if _clients(args, in_dims) == 1 else mapped)(*args)
+
+    return call
+
+
+def _clients(value: Any, axes: Any) -> int:
+    """The length of the client axes that `axes` names; 0 if there is no tensor with one."""
+    if axes is None:
+        return 0
+    if isinstance(axes, int):
+        return next((x.shape[axes] for x in pytree.tree_leaves(value) if isinstance(x, Tensor)), 0)
+    return next(filter(None, map(_clients, value, axes)), 0)
 
 
 def of_one(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:

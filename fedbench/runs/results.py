@@ -108,6 +108,7 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
         "processes": placement.group.size,
         "hardware": provenance.hardware(placement.device),
         "engine": execution.choice.engine,
+        "engine_note": executor.note,
         "chunk": execution.choice.chunk,
         "parameters": problem.layout.d,
         "hyper": {**{key: _finite(value) for key, value in loop.hyper.items()}, **method.choices()},

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedbench.config.config import MEAN_OF_TWO
+from fedbench.engine.ahead import Planned
 from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
 from fedbench.errors import RunError
 from fedbench.method import Record, Vectors
@@ -29,6 +30,10 @@ class ServerLoop:
     def __init__(self, problem: Problem, trainer: CohortTrainer, theta: Tensor, statistics: Vectors) -> None:
         """`theta` (d,): the initial model; `statistics`: of its batch norm."""
         self.algorithm, self.trace, self.counts = problem.method, problem.trace, problem.counts
+        trained = np.flatnonzero(self.trace.applied_update >= 0)
+        trainer.expect(
+            Planned(trained, *(of[trained] for of in (self.trace.client, self.trace.n, self.trace.work)))
+        )
         self.trainer, self.group, self.rates = trainer, trainer.group, dict(problem.rates)
         self.version, self.statistics, self.evaluates = 0, statistics, problem.config.eval.model
         if self.algorithm.averages and self.algorithm.convention == "G" and "lr" in self.rates:
@@ -145,7 +150,7 @@ class ServerLoop:
                 later = trace.next_applied[group]
                 kept = self.weight[later], np.where(later >= 0, trace.applied_update[later], -1)
             cohort = Cohort(
-                trace.client[group], trace.n[group], trace.work[group], trace.applied_update[group],
+                group, trace.client[group], trace.n[group], trace.work[group], trace.applied_update[group],
                 self.weight[group], self.base_weight[group], kept,
             )  # fmt: skip
             self.trainer.train(down, self.statistics, h, cohort, self.pending)
