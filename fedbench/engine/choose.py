@@ -18,7 +18,7 @@ from fedbench.engine.graph import GraphedSteps
 from fedbench.engine.memory import total_memory
 from fedbench.engine.vectorised import CompileExecutor, VmapExecutor, step_depends
 from fedbench.errors import ConfigError
-from fedbench.torch_internals import TorchDispatchMode
+from fedbench.torch_internals import Watch
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,12 @@ class Load:
         return replace(self, cohort=-(-self.cohort // processes))
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(Watch):
     """Counts operations and the numbers that they write."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.operations = self.written = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
