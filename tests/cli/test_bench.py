@@ -47,16 +47,6 @@ def test_a_sweep_beside_bare_loops(tmp_path: Path, real_data: Callable[..., Path
 
 
 @pytest.mark.slow
-def test_the_simulator() -> None:
-    cases = [json.loads(line) for line in bench("bench_schedule.py", "--jobs", "1000", "--json").splitlines()]
-    traces, trainings = cases[:-2], cases[-2:]
-    assert [case["updates"] for case in traces] == [100 if "N=100 S=10" in c["case"] else 10 for c in traces]
-    assert all(case["jobs"] >= 1000 and case["peak_bytes"] >= 0 for case in traces)
-    assert [case["case"] for case in trainings] == ["training logistic", "training mlp"]
-    assert all(0 < case["simulator_us_per_job"] < case["training_us_per_job"] for case in trainings)
-
-
-@pytest.mark.slow
 def test_growth(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     bench(
