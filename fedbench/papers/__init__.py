@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from fedbench.papers import across, adamasfl, fedproxvr, padamfed, peers
 
-PAPERS = (padamfed.PAPER, adamasfl.PAPER, fedproxvr.PAPER, across.PAPER, *peers.PAPERS)
+PAPERS = (padamfed.PAPER, adamasfl.PAPER, fedproxvr.PAPER, across.PAPER, peers.PAPER)
 FIGURES = {item.name: item for paper in PAPERS for item in paper.figures}
 CLAIMS = tuple(claim for paper in PAPERS for claim in paper.claims)

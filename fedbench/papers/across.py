@@ -8,10 +8,10 @@ from itertools import product
 from pathlib import Path
 
 from fedbench.fields import AVERAGE
-from fedbench.papers.claims import Claim, ClaimTest, ClaimTests, Test, on_figure
+from fedbench.papers.claims import Claim, Measure, Reading, Readings, on_figure
 from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in
+from fedbench.papers.measures import Flat, Leads, Moves, Slope
 from fedbench.papers.scores import OverTasks, Range
-from fedbench.papers.tests import Flat, Leads, Moves, Slope
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Multiples of each algorithm's own learning rate in `lr_relative`."""
@@ -75,10 +75,10 @@ def comparison(out: Path) -> list[Path]:
     return [table, text]
 
 
-def both(method: str, figure: str, test: Callable[[str], Test], words: str = "") -> ClaimTests:
+def both(method: str, figure: str, measure: Callable[[str], Measure], words: str = "") -> Readings:
     """The two readings of a claim on a method that normalises its steps."""
     return on_figure(
-        figure, {f"{words}{said}": test(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
+        figure, {f"{words}{said}": measure(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
     )
 
 
@@ -89,14 +89,14 @@ def elsewhere(method: str, values: Sequence[float]) -> Search:
 
 
 def averaged(
-    method: str, figure: str, test: Callable[[str], Test], stage: str, words: str, ours: bool = False
-) -> ClaimTests:
+    method: str, figure: str, measure: Callable[[str], Measure], stage: str, words: str, ours: bool = False
+) -> Readings:
     """The readings of a claim on the runs of one stage whose server averages: by each norm that was run. They
     were added when their results were known."""
     norms = {"vector": NORMS["vector"]} if method.endswith("_vr") else NORMS
     runs = {said: f"{method} algorithm.norm={norm} stage={stage}" for norm, said in norms.items()}
     return tuple(
-        ClaimTest(f"server averages, {words}, {said}", figure, test(run), late=True, ours=ours)
+        Reading(f"server averages, {words}, {said}", figure, measure(run), late=True, ours=ours)
         for said, run in runs.items()
     )
 
@@ -116,13 +116,13 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
     nothing."""
     key, built = "loss.scale", partial(Claim, source=source, kind="construction")
     yield built(f"problem-free-{method}", f"{method}: a factor on the loss moves accuracy by a point at most",
-                tests=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
+                numbers=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
     yield built(f"others-depend-{method}", f"the methods tuned at factor 1 vary more with it than {method}",
-                tests=both(method, "loss_scale",
+                numbers=both(method, "loss_scale",
                               lambda run: Leads(run, baselines, Range(key))))  # fmt: skip
     steps = Moves("lr", "x", 0, f"stepsizes_{kind}", {"algorithm": method, "axis": "loss"})
     yield built(f"step-size-free-{method}", f"{method}'s step sizes follow from S, K and T alone",
-                tests=on_figure("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
+                numbers=on_figure("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
 
 
 def untuned() -> Iterator[Claim]:
@@ -134,13 +134,13 @@ def untuned() -> Iterator[Claim]:
         )
         tests = {said: Leads(f"{method} {norm}", others, OverTasks(how)) for norm, said in NORMS.items()}
         yield ours(f"untuned-{method}-{of}", f"{method} at its theorem's step sizes: {beside}",
-                   tests=on_figure("untuned", tests))  # fmt: skip
+                   numbers=on_figure("untuned", tests))  # fmt: skip
         scaled = {"one norm": Leads(method, others, OverTasks(how))}
         yield ours(f"scaled-{method}-{of}", f"{method} with a constant chosen there too: {beside}",
-                   tests=on_figure("untuned_scaled", scaled))  # fmt: skip
+                   numbers=on_figure("untuned_scaled", scaled))  # fmt: skip
 
 
-PAPER = Paper((
+PAPER = Paper("across", "Across the papers", (
     Figure("speedup", "Mean gradient norm against S K T, with the theorems' slopes", by_work),
     Figure("loss_scale", "Accuracy against a factor on the loss, tuned at factor 1", by_loss_scale,
            tuned=True),

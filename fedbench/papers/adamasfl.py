@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fedbench.fields import AVERAGE
 from fedbench.papers.across import AVERAGES, ELSEWHERE, averaged, both, elsewhere, problem_free, speedup
-from fedbench.papers.claims import Claim, ClaimTests, FrontPageRow, Test, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, picture
+from fedbench.papers.claims import Claim, Measure, Readings, on_figure
+from fedbench.papers.figure import Figure, Headline, Paper, Search, picture
+from fedbench.papers.measures import Flat, Leads, Moves
 from fedbench.papers.scores import Range
-from fedbench.papers.tests import Flat, Leads, Moves
 
 TALK = "AdaMasFL talk, ICML 2025"
 BASELINES = ("fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl")
@@ -21,6 +21,7 @@ OURS = {"algorithm": "adamasfl", "algorithm.norm": "vector"}
 """One norm suffices for claims on delays, which are the same with a norm per tensor."""
 CHOSEN = "chosen"
 """The search of one eta at the smallest M_c, and a part of its stage's name."""
+_SETTING = "data, network and alpha are the talk's; what it leaves open is our choice"
 ETAS = (0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
 EFFORT = {"paper": "cpu"}
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
@@ -53,18 +54,18 @@ by_concurrency_averaging = partial(picture, name="average", x=M_C, spread="point
 """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
 
 
-def _averaged(figure: str, test: Callable[[str], Test]) -> ClaimTests:
+def _averaged(figure: str, measure: Callable[[str], Measure]) -> Readings:
     """The readings of a claim where the server averages: at the theorem's eta, and at one that was chosen."""
     chosen, where = (ELSEWHERE, "of another task") if figure == "fig1" else (CHOSEN, "chosen at M_c = S")
     along = "-concurrency" * (figure == "fig2")
-    by = partial(averaged, "adamasfl", f"adamasfl/{figure}_average", test)
+    by = partial(averaged, "adamasfl", f"adamasfl/{figure}_average", measure)
     theorem = by(f"final{along}", "theorem's eta")
     return theorem + by(f"final-{chosen}{along}", f"eta {where}", ours=True)
 
 
 def _claims() -> Iterator[Claim]:
     one, two = "adamasfl/fig1", "adamasfl/fig2"
-    claim = partial(Claim, rounds=1000)
+    claim = partial(Claim, rounds=1000, differs=_SETTING)
     yield claim("adamasfl-accuracy", "AdaMasFL reaches state-of-the-art accuracy without tuning",
                 f"{TALK}, figure 1",
                 both("adamasfl", one, lambda run: Leads(run, BASELINES, where=FMNIST))
@@ -89,14 +90,14 @@ def _claims() -> Iterator[Claim]:
     yield from problem_free("adamasfl", "async", BASELINES, f"{TALK}, Theorem 2")
 
 
-_SETTING = "data, network and alpha; what the talk leaves open is our choice"
-ROWS = (
-    FrontPageRow("AdaMasFL best on Fashion-MNIST", "highest", _SETTING, ("adamasfl-accuracy",)),
-    FrontPageRow("AdaMasFL, M_c from 10 to 100", "nearly constant", _SETTING, ("adamasfl-concurrency",)),
-    FrontPageRow("AdaMasFL varies least with M_c", "least", _SETTING, ("adamasfl-most-robust",)),
+HEADLINES = (
+    Headline("adamasfl-accuracy", "adamasfl/fig1"),
+    Headline("adamasfl-concurrency", "adamasfl/fig2"),
+    Headline("problem-free-adamasfl", "loss_scale"),
+    Headline("adamasfl-most-robust", "adamasfl/fig2_average"),
 )
 
-PAPER = Paper((
+PAPER = Paper("adamasfl", "AdaMasFL: Momentum-Driven Adaptivity, ICML 2025, as in its talk", (
     Figure("adamasfl/fig1", "Accuracy against server updates and time, Fashion-MNIST, asynchronous",
            by_updates, tuned=True, start=START, panels=("adamasfl/fig1_average",)),
     Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True, start=START,
@@ -108,4 +109,4 @@ PAPER = Paper((
            by_concurrency_averaging, tuned=True, start=START, effort=EFFORT,
            search=(Search(CHOSEN, {"algorithm": "adamasfl", AVERAGES: AVERAGE}, {"algorithm.lr": ETAS},
                           unless=("algorithm.lr",)),)),
-), tuple(_claims()), ROWS)  # fmt: skip
+), tuple(_claims()), HEADLINES)  # fmt: skip

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedbench import provenance
-from fedbench.config.config import HOW, Settings, role
-from fedbench.errors import ConfigError, Parser, RunError, UsageError, UserError
-from fedbench.fields import rules
+from fedbench.config.options import conf_dir
+from fedbench.config.places import SHOWN
+from fedbench.errors import ConfigError, DataError, Parser, RunError, UsageError, UserError
 from fedbench.papers import FIGURES
-from fedbench.papers.claims import SCALES, made
+from fedbench.papers.evidence import SCALES, made
 from fedbench.papers.figure import Figure, experiment, shown
 from fedbench.papers.kept import redraw, states
-from fedbench.papers.make import Maker, make
+from fedbench.papers.make import Maker, changes, make
 from fedbench.sweeps.tables import duration
 
 _EXAMPLES = """examples:
@@ -24,7 +24,8 @@ _EXAMPLES = """examples:
   fedbench figures --all --scale cpu data.root=DIR
   fedbench figures --check                         which kept results were made from other configurations
   fedbench figures --report                        outputs/README.md anew
-  fedbench figures --behind padamfed-accuracy-iid  the runs behind a claim's numbers, and their commands
+  fedbench figures --why padamfed-accuracy-iid     how a claim has its word: numbers by seed, runs, commands
+  fedbench figures padamfed/fig1 local.steps=20    the figure with another setting, beside the published one
   fedbench figures loss_scale --scale cpu --redraw   redraws from the kept results: no runs, no data
 Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
 the runs behind them: outputs/runs/, and lists of them: outputs/sweeps/."""
@@ -40,16 +41,17 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if args.check:
         return _check()
-    if args.behind:
-        from fedbench.papers.behind import behind
+    if args.why:
+        from fedbench.papers.why import why
 
-        print("\n".join(behind(args.behind, Path())))
+        print("\n".join(why(args.why, _kept_results())))
         return 0
     if not args.names and not args.all and not args.report:
         raise UsageError(
-            "figures: a figure's name, --all, --list, --check, --behind or --report is needed (see --help)"
+            "figures: a figure's name, --all, --list, --check, --why or --report is needed (see --help)"
         )
-    named = [name for one in args.names for name in (*FIGURES[one].panels, one)]
+    panels = {} if changes(args.overrides) else {one: FIGURES[one].panels for one in args.names}
+    named = [name for one in args.names for name in (*panels.get(one, ()), one)]
     figures = [FIGURES[name] for name in (FIGURES if args.all else dict.fromkeys(named))]
     asked = [(one, args.scale if args.scale in one.scales else "paper") for one in figures]
     if args.dry_run:
@@ -73,14 +75,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words = "figures, and overrides of how they are computed (data.root, device, ...)"
+    words = (
+        "figures, and overrides: of how they are computed (data.root, device, ...), or of what: such a figure"
+    )
+    words += " is drawn in outputs/changed, beside the published one"
     parser.add_argument("words", nargs="*", metavar="NAME | KEY=VALUE", help=words)
     parser.add_argument("--scale", choices=SCALES, default="smoke", help="how large (default: smoke)")
     parser.add_argument("--all", action="store_true", help="every figure")
     parser.add_argument("--list", action="store_true", help="show the figures")
     parser.add_argument("--check", action="store_true", help="which kept results are stale; exit 1 if any is")
-    words = "print the runs behind the numbers of a claim of outputs/ledger.md, and the command of each run"
-    parser.add_argument("--behind", metavar="CLAIM", help=words)
+    words = "how a claim has its word: its numbers by seed, with the runs behind them and the command of each"
+    parser.add_argument("--why", "--behind", metavar="CLAIM", help=words)
     parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
     again = "draw again from what is kept, without runs and data (with --all: what is kept at the scale)"
     parser.add_argument("--redraw", action="store_true", help=again)
@@ -91,13 +96,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     for name in args.names:
         if name not in FIGURES:
             raise ConfigError("figure", name, "must be one that `fedbench figures --list` shows", FIGURES)
-    for text in args.overrides:
-        key, _, value = text.partition("=")
-        if role(key) != HOW and not key.startswith("hydra.launcher."):
-            keys = [name for name, _ in rules(Settings) if role(name) == HOW]
-            allowed = f"would make another figure; only {', '.join([*keys, 'hydra.launcher.*'])}"
-            raise ConfigError(key, value, allowed)
     return args
+
+
+def _kept_results() -> Path:
+    """Where results are kept: here, or else in the checkout that this package is from. Raises DataError."""
+    for root in (Path(), conf_dir().parent):
+        if (root / SHOWN).is_dir():
+            return root
+    raise DataError(
+        f"no results here ({SHOWN}): call it where figures were made, or in a checkout of fedbench"
+    )
 
 
 def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> tuple[list[str], bool]:
@@ -105,13 +114,20 @@ def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> t
     what is kept may say something else of claims."""
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
-    if asked and not args.redraw and args.scale != "smoke" and (provenance.commit() or "").endswith("+dirty"):
+    changed = changes(args.overrides)
+    if (
+        asked
+        and not args.redraw
+        and not changed
+        and args.scale != "smoke"
+        and (provenance.commit() or "").endswith("+dirty")
+    ):
         raise UsageError(
             f"figures --scale {args.scale}: fedbench/, conf/ or pyproject.toml differ from the commit that"
             " results are published with; commit first (--scale smoke needs no commit)"
         )
     failures: list[str] = []
-    judge = not args.redraw or args.report
+    judge = not (args.redraw or changed) or args.report
     for figure, scale in asked:
         name, begin = figure.name, time.monotonic()
         unasked = args.all or name not in args.names
@@ -128,7 +144,10 @@ def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> t
             failures.append(f"{name}: {error}")
             print(failures[-1], flush=True)
             continue
-        print(f"{name}: {shown(name, scale)} ({duration(time.monotonic() - begin)})", flush=True)
+        print(
+            f"{name}: {shown(name, scale, changed=changed)} ({duration(time.monotonic() - begin)})",
+            flush=True,
+        )
     return failures, judge
 
 
@@ -138,7 +157,8 @@ def _forecasts(asked: Sequence[tuple[Figure, str]], overrides: Sequence[str]) ->
         if not figure.runs:
             print(f"{figure.name}: runs nothing of its own; it is drawn from what there is")
             continue
-        for line in Maker(experiment(figure, scale), overrides, Path(), Path()).forecast():
+        made = experiment(figure, scale, changes(overrides))
+        for line in Maker(made, overrides, Path(), Path()).forecast():
             print(line, flush=True)
     return 0
 

@@ -7,6 +7,8 @@ conf/experiment/<name>.yaml and conf/scale/ define the runs. This module has onl
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +21,13 @@ from fedbench.config.compose import compose
 from fedbench.config.config import flat
 from fedbench.config.identity import digest, identity
 from fedbench.config.options import conf_dir
-from fedbench.config.overrides import Grid, Value
-from fedbench.config.places import SHOWN, SMOKE, SWEEPS
+from fedbench.config.overrides import Grid, Value, first_values, parse, typed, written
+from fedbench.config.places import CHANGED, SHOWN, SMOKE, SWEEPS
+from fedbench.errors import ConfigError
 from fedbench.figures.results import read
 from fedbench.files import write_text
-from fedbench.papers.claims import SCALES, Claim, FrontPageRow
+from fedbench.papers.claims import Claim
+from fedbench.papers.evidence import SCALES
 from fedbench.runs.records import Run
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Tuning, draws
@@ -38,8 +42,10 @@ SEARCHED = 100
 """Offset added to the seeds of `Tuning`, so that no seed that chooses hyper-parameters is evaluated."""
 
 
-def shown(name: str, scale: str, root: Path = Path()) -> Path:
-    """The directory of a figure's results."""
+def shown(name: str, scale: str, root: Path = Path(), changed: Sequence[str] = ()) -> Path:
+    """The directory of a figure's results. `changed`: the settings of one's own that it is made with."""
+    if changed:
+        return root / CHANGED / name / scale / re.sub(r"[^\w.=,+-]+", "_", " ".join(changed))
     return root / SMOKE / name if scale == "smoke" else root / SHOWN / name / scale
 
 
@@ -48,9 +54,9 @@ def lists_of(name: str, scale: str, root: Path = Path()) -> Path:
     return root / SWEEPS / name / scale
 
 
-def command(name: str, scale: str) -> str:
+def command(name: str, scale: str, changed: Sequence[str] = ()) -> str:
     """The command line that makes a figure again."""
-    return f"scripts/figures {name} --scale {scale}"
+    return shlex.join(["scripts/figures", name, "--scale", scale, *changed])
 
 
 # ---- what a paper's file declares ----------------------------------------------------------------------
@@ -111,12 +117,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Paper:
-    """A paper, or what belongs to several papers: figures, claims and rows of the first page."""
+class Headline:
+    """What a reader asks first of a paper: one of its claims, by name, and the figure beside it."""
 
+    claim: str
+    figure: str
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper, or what belongs to several papers: its title, figures, claims, and the claims that come
+    first."""
+
+    name: str
+    title: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
-    rows: tuple[FrontPageRow, ...] = ()
+    headlines: tuple[Headline, ...] = ()
 
 
 def runs_in(out: Path, *stages: str) -> list[Run]:
@@ -222,13 +239,16 @@ class MethodRuns:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure at a scale: the choices of its configuration, the whole sweep's grid, its branches."""
+    """A figure at a scale: the choices of its configuration, the whole sweep's grid, its branches, and what
+    the user changed in all of them: as words, and as key -> values."""
 
     figure: Figure
     scale: str
     base: Mapping[str, Value]
     params: Grid
     branches: tuple[MethodRuns, ...]
+    changed: tuple[str, ...] = ()
+    own: Grid = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -256,8 +276,10 @@ class Experiment:
 
     @property
     def start(self) -> Mapping[str, Grid]:
-        """Method -> the values of its grid that the figure tries first; empty unless the effort is cpu's."""
-        return self.figure.start if self.effort == "cpu" else {}
+        """Method -> the values of its grid that the figure tries first; empty unless the effort is cpu's, and
+        the user has changed none of its keys."""
+        started = {key for grid in self.figure.start.values() for key in grid}
+        return self.figure.start if self.effort == "cpu" and not started & set(self.own) else {}
 
     @property
     def effort(self) -> str:
@@ -267,7 +289,8 @@ class Experiment:
     def tuned_keys(self, branch: MethodRuns) -> dict[str, list[Value]]:
         """The grid of a branch, from the file of its algorithm in conf/grid; empty if nothing is tuned."""
         grid = algorithm_file(branch.algorithm)["grid"] if self.figure.tuned else {}
-        return {f"algorithm.{key}": list(values) for key, values in grid.items()}
+        found = {f"algorithm.{key}": list(values) for key, values in grid.items()}
+        return {key: values for key, values in found.items() if key not in self.own}
 
     def elsewhere(self, task: str, schedule: str) -> tuple[Experiment, dict[str, Value]]:
         """The experiment of the figure `task` at this scale, and the choices of its first task under a
@@ -286,13 +309,25 @@ class Experiment:
         }
 
 
-def experiment(figure: Figure, scale: str) -> Experiment:
-    """Compose conf/experiment/<figure>.yaml at a scale."""
-    cfg = compose([f"experiment={figure.name}", f"scale={scale}"]).cfg
+def experiment(figure: Figure, scale: str, changed: Sequence[str] = ()) -> Experiment:
+    """Compose conf/experiment/<figure>.yaml at a scale. `changed`: overrides, which replace what the figure
+    says of their keys. Raises UserError if one is wrong."""
+    parsed = parse(changed)
+    own = {str(one.key_or_group): typed(one) for one in parsed}
+    for key in {key for search in figure.search for key in search.space} & set(own):
+        raise ConfigError(
+            key, ",".join(map(written, own[key])), f"is searched by {figure.name}: leave it out"
+        )
+    composed = compose([f"experiment={figure.name}", f"scale={scale}", *first_values(parsed)])
+    if changed:
+        _ = composed.config  # a wrong key or value is refused before anything is written
+    cfg = composed.cfg
     node: Any = OmegaConf.to_container(cfg.hydra.sweeper, resolve=True)
     base, (params, *grids) = flat(cfg), of_file([node["params"], *(node["grids"] or [{}])])
+    params = {**params, **own}
     branches = []
     for grid in grids:
+        grid = {key: values for key, values in grid.items() if key not in own}
         whole = {**params, **grid}
         names = map(str, whole.pop("algorithm", [base["algorithm"]]))
         along = {key: values for key, values in whole.items() if len(values) > 1 and key != "seed"}
@@ -302,7 +337,7 @@ def experiment(figure: Figure, scale: str) -> Experiment:
             search = next((one for one in figure.search if one.where.items() <= choices.items()
                            and not set(one.unless) & set(choices)), None)  # fmt: skip
             branches.append(MethodRuns(name, context, along, search))
-    return Experiment(figure, scale, base, params, tuple(branches))
+    return Experiment(figure, scale, base, params, tuple(branches), tuple(changed), own)
 
 
 def algorithm_file(name: str) -> dict[str, Any]:

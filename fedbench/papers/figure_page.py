@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedbench.files import write_text
+from fedbench.papers.evidence import MADE
 from fedbench.papers.figure import Figure, markdown
 
 Made = Mapping[str, Any]  # the content of made.json
@@ -32,6 +34,20 @@ def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:
         yield from _tuning(out / "tuning.csv", made)
     yield f"{_made_from(made)}\n" if figure.runs else ""
     yield f"Made by `{made.get('command', '')}`.\n"
+
+
+def write_page_of_changed(figure: Figure, out: Path, published: Path) -> None:
+    """Write the page of a figure with a setting of one's own: beside each picture the published one, which
+    lies in `published` if it was made at this scale."""
+    made = json.loads((out / MADE).read_text())
+    pictures = [name for name in made["files"] if name.endswith(".png") and (published / name).is_file()]
+    beside = [f"| ![as published]({os.path.relpath(published / name, out)}) | ![changed]({name}) |"
+              for name in pictures]  # fmt: skip
+    said = " ".join(made["changed"])
+    head = [f"**Changed: {said}.** No claim is judged by it.\n"]
+    table = [f"| as published | {said} |", "|---|---|", *beside, ""] if beside else []
+    title, *rest = section(figure, out, made)
+    write_text(out / "README.md", "\n".join([title, *head, *table, *rest]))
 
 
 def update_page(figure: Figure, out: Path, made: Made) -> bool:

@@ -24,7 +24,7 @@ from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, read_json, write_text
 from fedbench.papers import FIGURES
-from fedbench.papers.claims import MADE, made
+from fedbench.papers.evidence import MADE, made
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
@@ -71,14 +71,19 @@ def write_tuning(out: Path, chosen: Chosen) -> None:
         write_table(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
 
 
-def write_made(out: Path, figure: Figure, scale: str, files: Sequence[Path], said: Mapping[str, Any]) -> None:
-    """Write made.json. `said`: what is known besides: the results of `made_from` and `how_tuned`."""
+def write_made(
+    out: Path, figure: Figure, scale: str, files: Sequence[Path], said: Mapping[str, Any],
+    changed: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Write made.json. `said`: what is known besides: the results of `made_from` and `how_tuned`. `changed`:
+    what the user changed in the figure."""
     content = {
         "figure": figure.name,
         "about": figure.about,
         "scale": scale,
-        "digest": experiment(figure, scale).digest if figure.runs else "",
-        "command": command(figure.name, scale),
+        "digest": experiment(figure, scale, changed).digest if figure.runs else "",
+        "command": command(figure.name, scale, changed),
+        **({"changed": list(changed)} if changed else {}),
         "files": sorted(file.name for file in files),
     }
     _write_json(out / MADE, {**content, **said})
@@ -167,7 +172,11 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
         whose = f"held-out training samples ({VALIDATION}={share:g}), with seeds that are not evaluated"
     else:
         whose = "the test set"
-    line = f" Hyper-parameters were chosen by the accuracy on {whose}."
+    add_to_captions(files, f" Hyper-parameters were chosen by the accuracy on {whose}.")
+
+
+def add_to_captions(files: Sequence[Path], line: str) -> None:
+    """Add a sentence to the captions among the files of a figure."""
     for file in files:
         if file.suffix == ".json" and (said := read_json(file)) and said.get("text"):
             said["text"][-1] += line

@@ -7,9 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from fedbench.config.compose import compose
+from fedbench.config.config import HOW, role
 from fedbench.config.identity import digest
-from fedbench.config.overrides import Grid, written
+from fedbench.config.overrides import Grid, parse, written
 from fedbench.config.places import RUNS
+from fedbench.errors import UsageError
 from fedbench.papers.figure import (
     SEARCHED,
     TUNING,
@@ -21,8 +23,10 @@ from fedbench.papers.figure import (
     lists_of,
     shown,
 )
+from fedbench.papers.figure_page import write_page_of_changed
 from fedbench.papers.kept import (
     Chosen,
+    add_to_captions,
     how_tuned,
     made_from,
     say_how_it_was_tuned,
@@ -41,14 +45,26 @@ def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Pat
     """Make a figure at a scale below `root`; return a line for each failure.
 
     Finished runs are not repeated, so the same call resumes where an earlier one stopped. `extra`: overrides
-    of how it is computed (`data.root=...`, `device=cpu`).
+    of how it is computed (`data.root=...`, `device=cpu`). Others change what is computed: such a figure lies
+    in a directory of its own, and its page shows the published one beside it. Raises UserError.
     """
-    out = shown(figure.name, scale, root)
-    out.mkdir(parents=True, exist_ok=True)
+    changed = changes(extra)
+    if changed and not figure.runs:
+        raise UsageError(f"figures {figure.name} {changed[0]}: it has no runs, so nothing of it can be set")
+    out = shown(figure.name, scale, root, changed)
     if figure.runs:
-        return Maker(experiment(figure, scale), extra, root, out).go()
+        made = experiment(figure, scale, changed)  # before anything is written
+        out.mkdir(parents=True, exist_ok=True)
+        return Maker(made, extra, root, out).go()
+    out.mkdir(parents=True, exist_ok=True)
     write_made(out, figure, scale, figure.draw(out), made_from([]))
     return []
+
+
+def changes(extra: Sequence[str]) -> list[str]:
+    """The overrides that change what is computed, not how."""
+    keys = {word: word.lstrip("+~").partition("=")[0] for word in extra}
+    return [word for word, key in keys.items() if role(key) != HOW and not key.startswith("hydra.")]
 
 
 class Maker:
@@ -56,8 +72,10 @@ class Maker:
 
     def __init__(self, made: Experiment, extra: Sequence[str], root: Path, out: Path) -> None:
         self.made, self.figure, self.how = made, made.figure, TUNING[made.effort]
-        self.out, self.runs = out, root / RUNS  # figures share runs
+        self.root, self.out, self.runs = root, out, root / RUNS  # figures share runs
         self.place = lists_of(made.figure.name, made.scale, root)
+        swept = [one.input_line for one in parse(made.changed) if one.is_sweep_override()]
+        extra = [word for word in extra if word not in swept]  # the grids of the final runs have them
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
         self.seeds = [SEARCHED + seed for seed in self.how.seeds]
@@ -76,7 +94,10 @@ class Maker:
         files = self.figure.draw(self.out)
         say_how_it_was_tuned(self.out, files, self.validation)
         said = {**how_tuned(chosen, self.validation), **made_from(runs.values())}
-        write_made(self.out, self.figure, self.made.scale, files, said)
+        write_made(self.out, self.figure, self.made.scale, files, said, self.made.changed)
+        if self.made.changed:
+            add_to_captions(files, f" Not the published figure: {' '.join(self.made.changed)}.")
+            write_page_of_changed(self.figure, self.out, shown(self.figure.name, self.made.scale, self.root))
         return [f"{self.figure.name}: {line}" for line in [*self.failures, *finals.failures]]
 
     def stages(self, chosen: Chosen) -> dict[str, list[Grid]]:
@@ -114,7 +135,8 @@ class Maker:
             if searched and not any(branch.is_same_task(other) for other in tuned):
                 tuned.append(branch)
         for task in dict.fromkeys(branch.elsewhere for branch in tuned):
-            words = [f"experiment={task or self.figure.name}", *self.words[1:]]
+            own = [word for word in self.words[1:] if not task or word not in self.made.changed]
+            words = [f"experiment={task or self.figure.name}", *own]
             sweeps = TuningRuns([*words, f"{VALIDATION}={self.validation:g}"], self.runs)
             mine = [branch for branch in tuned if branch.elsewhere == task]
             yield f"tuning-{task}" if task else "tuning", mine, sweeps
@@ -166,7 +188,8 @@ class Maker:
         if self.figure.factors:
             lr = float(winner.get("algorithm.lr") or self.theorem_lr(branch))
             grid = {**grid, "algorithm.lr": [float(f"{lr * factor:.6g}") for factor in self.figure.factors]}
-        return {key: values for key, values in grid.items() if self.made.params.get(key) != values}
+        grid = {key: values for key, values in grid.items() if self.made.params.get(key) != values}
+        return {**grid, **self.made.own}
 
     def theorem_lr(self, branch: MethodRuns) -> float:
         """The learning rate that a branch's theorem gives."""

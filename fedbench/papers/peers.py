@@ -9,6 +9,7 @@ decides nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,20 +25,10 @@ from fedbench.config.compose import compose
 from fedbench.config.config import flat
 from fedbench.config.grouping import settings
 from fedbench.config.overrides import written
-from fedbench.papers.claims import (
-    Claim,
-    FrontPageRow,
-    Untested,
-    diverged,
-    on_figure,
-    rows_of,
-    said,
-    short,
-    tables,
-    tuned,
-)
+from fedbench.papers.claims import Claim, on_figure
+from fedbench.papers.evidence import Untested, diverged, rows_of, said, short, tables, tuned
 from fedbench.papers.figure import Figure, Paper, experiment, picture, runs_in, save_table
-from fedbench.papers.tests import Leads, Near
+from fedbench.papers.measures import Leads, Near
 
 PEERS = Path(__file__).with_name("peers.yaml")
 NUMBERS = pd.read_csv(PEERS.with_suffix(".csv"), dtype=str, keep_default_na=False)
@@ -211,43 +202,26 @@ def _claims(table: Table) -> Iterator[Claim]:
     known, figure = table.numbers[table.numbers.unit == "%"], f"peers/{table.name}"
     for words, lines in known.groupby(["setting", "source", "tag"], sort=False):
         setting, source, tag = map(str, words)
-        row, name = f"{table.paper}, {table.about}, {setting}", f"{table.name}-{setting}-{source}"
+        row, name = f"{table.paper}, {table.about}, {setting}", _slug(f"{table.name} {setting} {source}")
         claim = partial(Claim, source=f"{source} ({tag})", kind="peers")
-        cells = lines[["method", "value", "deviation", "where"]].to_numpy(str).tolist()
+        cells = lines[["method", "value", "where"]].to_numpy(str).tolist()
         if tag in DECIDES:
-            near = {
-                f"{short(method)} {value}%": Near(method, float(value) / 100, "final_accuracy",
-                                                  max(1.0, float(spread or 0)) / 100, _where(where))
-                for method, value, spread, where in cells
-            }  # fmt: skip
-            yield claim(name, f"{row}: within a point, or their deviation", tests=on_figure(figure, near))
+            near = {f"{short(method)} {value}%":
+                    Near(method, float(value) / 100, "final_accuracy", _where(where))
+                    for method, value, where in cells}  # fmt: skip
+            yield claim(name, f"{row}: near the published accuracies", numbers=on_figure(figure, near))
         if tag in ORDERS and len(cells) > 2:
-            best, _, _, where = max(cells, key=lambda cell: float(cell[1]))
+            best, _, where = max(cells, key=lambda cell: float(cell[1]))
             others = tuple(method for method, *_ in cells if method != best)
             test = Leads(best, others, where=_where(where))
-            yield claim(f"{name}-best", f"{row}: {short(best)} is best", tests=on_figure(figure, {"": test}))
+            yield claim(
+                f"{name}-best", f"{row}: {short(best)} is best", numbers=on_figure(figure, {"": test})
+            )
 
 
-_SMALL = "a tenth of the data, fewer rounds"
-ROWS = {"NIID-Bench": (
-    FrontPageRow("NIID-Bench, CIFAR-10, Dirichlet(0.5)", "68.2%, 67.9%, 69.8%, 66.8%", _SMALL,
-        ("niid_cifar10-Dirichlet(0.5)-NIID-Bench",)),
-    FrontPageRow("the same, SCAFFOLD is best", "69.8%", _SMALL,
-        ("niid_cifar10-Dirichlet(0.5)-NIID-Bench-best",)),
-    FrontPageRow("NIID-Bench, Fashion-MNIST, Dirichlet(0.5), rerun by Flower",
-        "88.4%, 88.6%, 88.4%, 88.1%", "yes; FedProx with one mu",
-        ("niid_fmnist-Dirichlet(0.5)-Flower's rerun, 1 seed",)),
-    FrontPageRow("the same, two labels a party", "81.0%, 78.8%, 10.0%, 70.5%", "yes; FedProx with one mu",
-        ("niid_fmnist_labels-2 labels-Flower's rerun, 1 seed",)),
-    FrontPageRow("the same, noise 0.1, as FedLab quotes it, and FedLab's rerun", "89.1%, 89.37%",
-        "the test samples have no noise, theirs do",
-        ("niid_fmnist_noise-noise 0.1-NIID-Bench, as FedLab quotes it",
-         "niid_fmnist_noise-noise 0.1-FedLab's rerun, 5 seeds")),
-)}  # fmt: skip
-"""Paper -> its rows of the first page, shown once its runs are kept."""
-PAPERS = tuple(
-    Paper(tuple(table.figure for table in TABLES if table.paper == paper),
-          tuple(claim for table in TABLES if table.paper == paper for claim in _claims(table)),
-          ROWS.get(paper, ()))
-    for paper in dict.fromkeys(table.paper for table in TABLES)
-)  # fmt: skip
+def _slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", words.lower()).strip("-")
+
+
+PAPER = Paper("peers", "Tables of other suites and papers", tuple(table.figure for table in TABLES),
+              tuple(claim for table in TABLES for claim in _claims(table)))  # fmt: skip

@@ -1,10 +1,11 @@
-"""The generated report on the kept results: one page of verdicts, a page for each figure, and the ledger."""
+"""The generated report on the kept results: the first page, a page for each paper and one for each figure."""
 
 from __future__ import annotations
 
+import os
 import re
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -12,160 +13,256 @@ from typing import Any
 import pandas as pd
 
 from fedbench.config.places import SHOWN, SMOKE
+from fedbench.figures import caption
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
-from fedbench.papers.claims import AFTER, Claim, Evidence, FrontPageRow, describe
-from fedbench.papers.figure import markdown
-from fedbench.papers.figure_page import CLAIMS, hours, section
-from fedbench.papers.verdicts import MARKS, Judged, Results, counts, gather, mark, mark_of_readings
+from fedbench.papers.claims import WORDS, Claim, Numbers, Way, counts, ways, word_of
+from fedbench.papers.evidence import STEPS, Evidence, made, read
+from fedbench.papers.figure import Paper, markdown, shown
+from fedbench.papers.figure_page import CLAIMS, section
+from fedbench.tuning.tune import write_table
 
 KINDS = {
     "paper": "Claims of the papers",
-    "peers": "Tables of other suites and papers",
+    "peers": "Tables of other suites",
     "construction": "True by construction",
     "ours": "Our own questions",
 }
-SETTINGS = ("dataset", "model", "rounds", "clients.total", "clients.per_round", "local.steps")
-"""Shared choices that claims.csv states with a number."""
 PAGES = Path(__file__).with_name("pages")
 """The words of the pages."""
+BEGIN, END = "<!-- reproduced -->", "<!-- end of what was reproduced -->"
+"""What stands between these lines of the project's README.md is written with the report."""
 _SUBSET = re.compile(
     r"([\d,]+) training and ([\d,]+) test samples, where the (\w+) split has ([\d,]+) and ([\d,]+)"
 )
 
-_TESTED = re.compile(r"([\d,]+ of [\d,]+) test samples were used")
+
+@dataclass(frozen=True)
+class Results:
+    """All that is kept: figure -> its directory and its evidence; and all claims in numbers, but of tables of
+    other suites only where the table is kept. `top`: the directory of the first page."""
+
+    top: Path
+    places: Mapping[str, Path]
+    evidence: Mapping[str, Evidence]
+    ways: Mapping[Claim, Sequence[Way]]
+
+    def words(self, claims: Sequence[Claim]) -> list[str]:
+        """The words of those of these claims that are listed."""
+        return [word_of(self.ways[claim]) for claim in claims if claim in self.ways]
+
+    def page(self, figure: str) -> str:
+        """A figure's page, as the first page links to it."""
+        return (self.places[figure] / "README.md").relative_to(self.top).as_posix()
+
+
+def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) -> Results:
+    """The claims of `papers` by what is kept below `root`: of each figure the results at scale paper, or else
+    cpu. With `smoke`, by the smoke results."""
+    scales = ("smoke",) if smoke else ("cpu", "paper")  # the last one that is kept
+    asked = {name for paper in papers for claim in paper.claims for name in claim.figures}
+    places = {name: out for name in FIGURES if name in asked or papers is PAPERS
+              for scale in scales if made(out := shown(name, scale, root))}  # fmt: skip
+    evidence = {name: kept for name, out in places.items() if (kept := read(out)) is not None}
+    found = {claim: ways(claim, evidence) for paper in papers for claim in paper.claims
+             if claim.kind != "peers" or set(claim.figures) & set(evidence)}  # fmt: skip
+    return Results(root / SMOKE if smoke else (root / SHOWN).parent, places, evidence, found)
 
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
-    """Write the page, the ledger, its CSV and a page for each figure from the results kept below `root`.
-    Return the paths of the first three.
+    """Write the first page, a page for each paper, claims.csv and a page for each figure from the results
+    kept below `root`, and what README.md there says of them. Return the paths of the first page and the CSV.
 
     outputs/README.md shows each figure at scale paper, or else cpu. With `smoke`, outputs/smoke/README.md
     shows the smoke results.
     """
-    place = root / (SMOKE if smoke else SHOWN)
-    top = place if smoke else place.parent
-    report, page, csv = top / "README.md", top / "ledger.md", place / "claims.csv"
-    results = gather(root, smoke)
+    results, place = gather(root, smoke), root / (SMOKE if smoke else SHOWN)
+    first, csv = results.top / "README.md", place / "claims.csv"
     place.mkdir(parents=True, exist_ok=True)
-    table = pd.DataFrame([row for claim in results.judged for row in _csv_rows(claim, results)])
-    write_text(csv, table.to_csv(index=False, lineterminator="\n"))
-    write_text(page, _ledger(results, csv.relative_to(top).as_posix(), top))
-    write_text(report, _page(results, top, smoke))
+    rows = [row for claim in results.ways for row in _csv_rows(claim, results)]
+    write_table(csv, pd.DataFrame(rows))
+    for paper in PAPERS:
+        (place / paper.name).mkdir(exist_ok=True)
+        write_text(place / paper.name / "README.md", "\n".join(_paper_page(paper, results, place, csv)))
+    write_text(first, _first(results, place, smoke))
     for name, out in results.places.items():
-        lines = [*section(FIGURES[name], out, results.evidence[name].made), *_claims_of(results, name, top)]
+        lines = [*section(FIGURES[name], out, results.evidence[name].made), *_claims_of(results, name, place)]
         write_text(out / "README.md", "\n".join(lines))
-    return [report, page, csv]
+    front = root / "README.md"
+    if not smoke and front.is_file() and BEGIN in (text := front.read_text(encoding="utf-8")):
+        before, _, rest = text.partition(BEGIN)
+        said = f"{before}{BEGIN}\n{_front(results, place)}{END}{rest.partition(END)[2]}"
+        write_text(front, said)
+    return [first, csv]
 
 
-# ---- the ledger ------------------------------------------------------------------------------------------
+# ---- a claim in numbers ----------------------------------------------------------------------------------
+
+
+def what_was_run(way: Way, data: Evidence | None) -> str:
+    """Data, network, partition, N, S, K, T, seeds and step sizes of the runs behind a way to read a claim:
+    `EMNIST, RNN, iid, N=100, S=10, K=5, B=32, T=400, seeds 0 1 2, steps of its theorem`. Empty without
+    runs."""
+    rows = [part for part in way.numbers.rows if "dir" in part and "seed" in part]
+    if data is None or not rows:
+        return ""
+    ours = rows[0].dropna(axis=1, how="all")
+    same: dict[str, Any] = {str(key): ours[key].iloc[0] for key in ours
+                            if ours[key].nunique(dropna=False) == 1}  # fmt: skip
+    shared = {key: int(value) if isinstance(value, float) and value.is_integer() else value
+              for key, value in {**same, **data.settings}.items()}  # fmt: skip
+    seeds = sorted({int(seed) for part in rows for seed in part.seed})
+    steps = [f"{key.rpartition('.')[2]}={same[key]}" for key in sorted(STEPS) if key in same]
+    free = not any(key in ours and ours[key].notna().any() for key in STEPS)
+    return ", ".join(filter(None, [
+        caption.settings_line(shared), f"T={shared['rounds']}" if "rounds" in shared else "",
+        f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}",
+        "steps of its theorem" if free else " ".join(steps),
+    ]))  # fmt: skip
 
 
 def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
-    """The rows of claims.csv: one for each reading."""
-    for reading, one in results.judged[claim]:
-        data = results.evidence.get(reading.figure, Evidence())
-        failed = int((data.runs.status == "failed").sum()) if "status" in data.runs else 0
+    """The rows of claims.csv: one for each way to read it."""
+    for way in results.ways[claim]:
+        data, numbers, reading = results.evidence.get(way.reading.figure), way.numbers, way.reading
+        made_by = data.made if data else {}
+        failed = int((data.runs.status == "failed").sum()) if data and "status" in data.runs else 0
+        mean, low, high = numbers.interval
+        reasons = [way.cut, numbers.limit, numbers.detail, f"{failed} failed runs left out" if failed else ""]
         yield {
             "claim": claim.name,
             "kind": claim.kind,
             "text": claim.text,
             "source": claim.source,
-            "reading": reading.words,
-            "asked": reading.asked,
+            "added when known": claim.post_hoc or reading.late,
+            "ours to read": reading.ours,
+            "reading": way.words,
             "figure": reading.figure,
-            "verdict": one.verdict,
-            "numbers": one.numbers,
-            "reason": one.reason + (f"; {failed} failed runs left out" if failed else ""),
-            "p": one.p,
-            "seeds": " ".join(map(str, one.seeds)),
-            "tuned_on_test": data.tuned_on_test or data.best_on_test,
-            "settings": ", ".join(f"{key}={data.settings[key]}" for key in SETTINGS if key in data.settings),
-            "test": describe(reading.test),
-            "command": data.made.get("command", ""),
+            "run": what_was_run(way, data),
+            "word": way.word,
+            "ours": numbers.ours,
+            "other": numbers.other,
+            "holds in": numbers.holds,
+            "difference": mean,
+            "low": low,
+            "high": high,
+            "notes": "; ".join(filter(None, reasons)),
+            "tuned_on_test": bool(data and (data.tuned_on_test or data.best_on_test)),
+            "command": made_by.get("command", ""),
         }
 
 
-def _ledger(results: Results, csv: str, top: Path) -> str:
-    parts = []
-    for kind, title in KINDS.items():
-        mine = [claim for claim in results.judged if claim.kind == kind]
-        if mine:
-            verdicts = counts(results.judged[claim] for claim in mine)
-            parts.append(f"## {title}: {len(mine)} ({verdicts})\n")
-        parts += ["\n".join(_entry(claim, results, top)) for claim in mine]
-    return _filled("ledger", csv=csv, claims="\n".join(parts))
+def outcome(claim: Claim, found: Sequence[Way]) -> str:
+    """What came out: the word, our numbers and what they are compared with, of the first way that is the
+    paper's and has numbers; and of the most favourable one."""
+    mine = [way for way in found if way.numbers.ours and not way.reading.ours]
+    word = word_of(found)
+    if not mine:
+        return f"**{word}**: not run here"
+    said = f"**{word}**: {_beside(mine[0], several=len(mine) > 1)}"
+    if len(mine) == 1:
+        return said
+    best = max(mine, key=lambda way: float(way.numbers.margin.mean()))
+    said += f"; at best {_beside(best, several=True)}" if best is not mine[0] else ""
+    each = [way.word for way in mine]
+    return f"{said}. {f'All {len(mine)} ways' if {*each} == {word} else counts(each)}"
 
 
-def _entry(claim: Claim, results: Results, top: Path) -> Iterator[str]:
-    """The lines on a claim: its verdict and its source, and a paragraph for each test."""
-    yield f"### {claim.name}\n"
-    late = f" *{AFTER}*" if claim.post_hoc else ""
-    verdict = mark_of_readings(results.judged[claim])
-    yield _wrapped(f"**{verdict}** {claim.text}. *{claim.source}.*{late}") + "\n"
-    for tested, one in results.judged[claim]:
-        out = results.places.get(tested.figure)
-        link = f"[{tested.figure}]({_page_of(out, top)})" if out else tested.figure
-        words = ", ".join(filter(None, [tested.words, link]))
-        asked = f" *{tested.asked}*" if tested.asked else ""
-        said = "; ".join(filter(None, [one.numbers, one.reason]))
-        yield _wrapped(f"- **{MARKS[one.verdict]}** {words}: {said}.{asked}", "  ")
-    yield ""
+def _beside(way: Way, several: bool) -> str:
+    """`ours 70.3% +- 5.2% (3), SCAFFOLD-M 96.1% +- 0.3% (3) (ten digits, one norm)`."""
+    return f"ours {way.numbers.ours}, {way.numbers.other}{f' ({way.words})' * (several and bool(way.words))}"
+
+
+# ---- the first page --------------------------------------------------------------------------------------
 
 
 def _filled(name: str, **parts: str) -> str:
     """A page from its text in pages/."""
-    legend, text = ((PAGES / f"{one}.md").read_text(encoding="utf-8") for one in ("legend", name))
-    return Template(text).substitute(parts, legend=legend)
+    return Template((PAGES / f"{name}.md").read_text(encoding="utf-8")).substitute(parts)
 
 
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _page_of(out: Path, top: Path) -> str:
-    return (out / "README.md").relative_to(top).as_posix()
-
-
-def anchor(claim: str) -> str:
-    """The fragment of a claim's heading in the ledger, as GitHub makes it."""
-    return re.sub(r"[^\w -]", "", claim.lower()).replace(" ", "-")
-
-
-# ---- the first page ----------------------------------------------------------------------------------------
-
-
-def _page(results: Results, top: Path, smoke: bool) -> str:
-    named = {claim.name: claim for claim in results.judged}
-    rows = [_front_row(row, named, results, smoke) for paper in PAPERS for row in paper.rows
-            if {name.partition("/")[0] for name in row.claims} <= set(named)]  # fmt: skip
-    kinds = {kind: [said for claim, said in results.judged.items() if claim.kind == kind] for kind in KINDS}
-    not_run = sum(not any(finding.numbers for _, finding in judged) for judged in kinds["peers"])
-    said = {kind: counts(judged) for kind, judged in kinds.items()}
+def _first(results: Results, place: Path, smoke: bool) -> str:
     absent = [name for name in FIGURES if name not in results.places]
-    peers = (
-        f"{len(kinds['peers'])} rows of tables of other suites and papers (presets `peers/NAME`), at the"
-        f" settings that their pages name: {said['peers']}. Smaller settings are ~ at most;"
-        f" {not_run} are ? since they were not run here."
-    )
+    csv = (place / "claims.csv").relative_to(results.top).as_posix()
     return _filled(
         "first",
         scale=" Nothing at scale smoke, which only tries the code" * smoke,
-        beware="".join(f"{_wrapped(text)}\n\n" for text in _beware(results)),
-        rows=markdown(pd.DataFrame(rows)),
-        papers=f"{len(kinds['paper'])} claims of the papers",
-        verdicts=said["paper"],
-        ours=f"{len(kinds['ours'])} questions of our own: {said['ours']}",
-        peers=f"{peers}\n\n" if kinds["peers"] else "",
-        construction=said["construction"],
-        on_test="".join(f"{text}\n\n" for text in _tuned_on_test(results)),
-        absent=f"Not made yet: {', '.join(absent)}.\n\n" if absent else "",
-        gallery="\n".join(_gallery(results, top)),
+        rules=_filled("legend", csv=csv).rstrip(),
+        papers="\n".join(_headlines(results, place)),
+        counts=_counts(results, place),
+        beware="".join(f"{text}\n\n" for text in _beware(results)),
+        absent=f"Not made yet: {', '.join(absent)}.\n" if absent else "",
     )
 
 
+def _front(results: Results, place: Path) -> str:
+    """What the project's README.md says: a row for each paper, with a line for each of its first
+    three claims."""
+    rows = []
+    for paper in (one for one in PAPERS if one.headlines):
+        named, lines = {claim.name: claim for claim in paper.claims}, []
+        for one in paper.headlines[:3]:
+            claim = named[one.claim]
+            found = results.ways[claim]
+            first = next((way.numbers for way in found if way.numbers.ours), Numbers())
+            numbers = [first.ours, *[first.other] * (first.other not in claim.text)]
+            said = ", ".join(filter(None, numbers)) or "not run here"
+            lines.append(f"**{word_of(found)}** {claim.text}: {said}")
+        page = f"outputs/{(place / paper.name / 'README.md').relative_to(results.top).as_posix()}"
+        image, _ = _picture(paper.headlines[0].figure, results, "outputs/", 180)
+        rows.append({"paper": f"[{paper.title.partition(':')[0]}]({page})",
+                     "what it says: what came out": "<br>".join([*lines, _of_its(paper, results)]),
+                     "": image if "<img" in image else ""})  # fmt: skip
+    return markdown(pd.DataFrame(rows))
+
+
+def _of_its(paper: Paper, results: Results) -> str:
+    said = results.words([claim for claim in paper.claims if claim.kind == "paper"])
+    return f"Of its {len(said)} claims: {counts(said)}."
+
+
+def _picture(figure: str, results: Results, prefix: str, width: int) -> tuple[str, str]:
+    """The first picture of a figure's results, or else its name, and its page. `prefix`: from the page to the
+    first page's directory."""
+    if figure not in results.places:
+        return figure, ""
+    page = f"{prefix}{results.page(figure)}"
+    for name in results.evidence[figure].made.get("files", []):
+        if name.endswith(".png"):
+            place, alt = page.removesuffix("README.md"), figure.rpartition("/")[2]
+            return f'<img width="{width}" alt="{alt}" src="{place}{name}">', page
+    return figure, page
+
+
+def _headlines(results: Results, place: Path) -> Iterator[str]:
+    """The claims that come first, paper by paper: what it says, what came out here, a picture."""
+    for paper in (one for one in PAPERS if one.headlines):
+        named = {claim.name: claim for claim in paper.claims}
+        page = (place / paper.name / "README.md").relative_to(results.top).as_posix()
+        rows = []
+        for one in paper.headlines:
+            claim, (picture, link) = named[one.claim], _picture(one.figure, results, "", 260)
+            rows.append({"the paper says": f"{claim.text} ([{claim.name}]({page}#{claim.name.lower()}))",
+                         "here": outcome(claim, results.ways[claim]),
+                         "": f"[{picture}]({link})" if link else picture})  # fmt: skip
+        yield f"**[{paper.title}]({page})**\n\n{markdown(pd.DataFrame(rows))}"
+        yield f"{_of_its(paper, results)}\n"
+
+
+def _counts(results: Results, place: Path) -> str:
+    rows = []
+    for paper in PAPERS:
+        page = (place / paper.name / "README.md").relative_to(results.top).as_posix()
+        for kind, title in KINDS.items():
+            said = results.words([claim for claim in paper.claims if claim.kind == kind])
+            if said:
+                rows.append({"": f"[{paper.title.partition(':')[0]}]({page})", "what": title,
+                             "claims": len(said), **{word: said.count(word) for word in WORDS}})  # fmt: skip
+    return markdown(pd.DataFrame(rows))
+
+
 def _beware(results: Results) -> Iterator[str]:
-    """What holds for the whole page: which data are a subset, and what an accuracy is."""
+    """What holds for the whole page: which data are a subset, and what was tuned on test data."""
     notes = [
         note
         for data in results.evidence.values()
@@ -177,102 +274,75 @@ def _beware(results: Results) -> Iterator[str]:
              for ours, test, split, all_, all_test in found]  # fmt: skip
     if parts:
         yield f"**EMNIST is a subset here**, one file in place of the official ones: {'; '.join(parts)}."
-    tested: dict[str, list[str]] = {}
-    for name, data in results.evidence.items():
-        words = " ".join(note for several in data.made.get("notes", []) for note in several)
-        for few in dict.fromkeys(_TESTED.findall(words)):
-            tested.setdefault(few, []).append(name)
-    if tested:
-        parts = [f"{few} in {', '.join(names)}" for few, names in tested.items()]
-        yield f"**A part of the test samples** was used in some figures: {'; '.join(parts)}."
-    last: dict[int, list[str]] = {}
-    for name, data in results.evidence.items():
-        if "eval.final_k" in data.settings:
-            last.setdefault(int(data.settings["eval.final_k"]), []).append(name)
-    if last:
-        usual = max(last, key=lambda count: len(last[count]))
-        others = [f"{count} in {', '.join(last[count])}" for count in sorted(last) if count != usual]
-        text = f"**An accuracy is the mean of the last {usual} evaluations** of a run"
-        text += f" ({'; '.join(others)})" if others else ""
-        yield f"{text}. FedProxVR's tables have the best evaluation, as its paper does."
-
-
-def _front_row(
-    row: FrontPageRow, named: Mapping[str, Claim], results: Results, smoke: bool
-) -> dict[str, str]:
-    picked: Judged = []
-    for name, _, reading in (one.partition("/") for one in row.claims):
-        mine = [pair for pair in results.judged[named[name]] if not reading or pair[0].words == reading]
-        known = [pair for pair in mine if pair[0].figure in results.evidence]
-        picked += known if known or picked else mine
-    words = [tested.words.split(", ") for tested, _ in picked]
-    shared = set.intersection(*map(set, words)) if len(picked) > 1 else set()
-    ours = []
-    for own, (tested, one) in zip(words, picked, strict=True):
-        text = ": ".join(filter(None, [", ".join(word for word in own if word not in shared), one.brief]))
-        ours.append(text + f" *{tested.asked}*" * bool(tested.asked))
-    claims = list(dict.fromkeys(one.partition("/")[0] for one in row.claims))
-    ours += [f"*{AFTER}*"] if any(named[name].post_hoc for name in claims) else []
-    links = [f"[{name}](ledger.md#{anchor(name)})" for name in claims]
-    return {
-        "": mark_of_readings(picked),
-        "result": "<br>".join([row.result, *links]),
-        "paper": row.published,
-        "ours (n)": "<br>".join(ours),
-        "same setting?": _ran(picked, results) if smoke else row.setting,
-    }
-
-
-def _ran(picked: Judged, results: Results) -> str:
-    """What the runs behind a row of scale smoke have in place of the paper's: `smoke: digits, 10 rounds`."""
-    said: dict[str, None] = {}
-    for figure in [tested.figure for tested, _ in picked if tested.figure in results.evidence]:
-        shared = results.evidence[figure].settings
-        rounds = f"{shared['rounds']} rounds" if "rounds" in shared else ""
-        said[", ".join(filter(None, [str(shared.get("dataset", "")), rounds]))] = None
-    return f"smoke: {'; '.join(filter(None, said)) or 'no runs'}"
-
-
-def _tuned_on_test(results: Results) -> Iterator[str]:
-    on_test = {name: data.made for name, data in results.evidence.items() if data.tuned_on_test}
-    shown = [name for name, data in results.evidence.items() if data.best_on_test]
+    on_test = [name for name, data in results.evidence.items() if data.tuned_on_test]
+    best = [name for name, data in results.evidence.items() if data.best_on_test]
     if on_test:
         yield (
-            f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test accuracy"
-            " with seed 0, which is also evaluated. This favours the tuned methods, mostly baselines."
-            " Made again with `scripts/figures NAME`, each is tuned on held-out samples, with seeds that are"
-            f" not evaluated: about {sum(map(hours, on_test.values())):.0f} core-hours for the final runs of"
-            " all, and the searches."
+            f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test"
+            " accuracy with seed 0, which is also evaluated. This favours the tuned methods, mostly"
+            " baselines. Made again with `scripts/figures NAME`, each is tuned on held-out samples, with"
+            " seeds that are not evaluated."
         )
-    if shown:
+    if best:
         yield (
-            f"**The best of what was run, by test data**: {', '.join(shown)} have no search. Where several"
-            " step sizes were run, the one with the best test accuracy of the evaluated seeds counts, or with"
-            " the fewest rounds to the target. untuned and untuned_scaled choose it on their first task."
+            f"**The best of what was run, by test data**: {', '.join(best)} have no search. Where"
+            " several step sizes were run, the best by the evaluated seeds counts, or the fewest rounds to"
+            " the target."
         )
 
 
-def _gallery(results: Results, top: Path) -> Iterator[str]:
-    for name, out in results.places.items():
-        page, text = _page_of(out, top), FIGURES[name].about
-        pictures = [file for file in results.evidence[name].made.get("files", []) if file.endswith(".png")]
-        image = f"[![{name}]({(out / pictures[0]).relative_to(top).as_posix()})]({page})" if pictures else ""
-        mine = [said for claim, said in results.judged.items() if results.home(claim) == name]
-        others = sorted(
-            {str(results.home(claim)) for claim in results.judged if name in claim.figures} - {name}
-        )
-        text += f". Claims: {counts(mine)}" if mine else ""
-        text += f". Tests claims of {', '.join(others)} too" if others else ""
-        yield f"| {image} | **[{name}]({page})** {text}. |"
+# ---- a paper's page and a figure's claims ------------------------------------------------------------------
 
 
-def _claims_of(results: Results, name: str, top: Path) -> Iterator[str]:
-    """A line for each claim that a figure's page bears on, with its verdict."""
-    ledger = "../" * len(results.places[name].relative_to(top).parts) + "ledger.md"
-    mine = [claim for claim in results.judged if name in claim.figures]
+def _paper_page(paper: Paper, results: Results, place: Path, csv: Path) -> Iterator[str]:
+    here, legend = place / paper.name, _filled("legend", csv="../claims.csv")
+    yield f"# {paper.title}\n\n{legend}"
+    for kind, title in KINDS.items():
+        mine = [claim for claim in paper.claims if claim.kind == kind and claim in results.ways]
+        if mine:
+            yield f"## {title}: {len(mine)} ({counts(results.words(mine))})\n"
+        for claim in mine:
+            yield from _entry(claim, results, here)
+    yield "## Figures\n"
+    for name in (figure.name for figure in paper.figures if figure.name in results.places):
+        yield f"- [{name}]({_from(here, results, name)}): {FIGURES[name].about}."
+    yield ""
+
+
+def _from(here: Path, results: Results, figure: str) -> str:
+    """A figure's page, as a page in the directory `here` links to it."""
+    return Path(os.path.relpath(results.places[figure] / "README.md", here)).as_posix()
+
+
+def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
+    """The lines on a claim: its word and its source, and a row for each way to read it."""
+    yield f"### {claim.name}\n"
+    yield f"**{word_of(results.ways[claim])}** {claim.text}{' †' * claim.post_hoc}. *{claim.source}.*"
+    yield f"Setting: {claim.differs}.\n" if claim.differs else ""
+    rows, before = [], ""
+    for way in results.ways[claim]:
+        figure, numbers = way.reading.figure, way.numbers
+        link = f"[{figure}]({_from(here, results, figure)})" if figure in results.places else figure
+        run = "<br>".join(filter(None, [what_was_run(way, results.evidence.get(figure)), link]))
+        rows.append({
+            "what was run": "as above" if run == before else run,
+            "read as": " ".join(filter(None, [way.words, way.reading.marks])),
+            "ours (n)": numbers.ours, "other": numbers.other, "holds in": numbers.holds,
+            "": f"**{way.word}**",
+            "notes": "; ".join(filter(None, [way.cut, numbers.limit, numbers.detail])),
+        })  # fmt: skip
+        before = run
+    yield markdown(pd.DataFrame(rows))
+
+
+def _claims_of(results: Results, name: str, place: Path) -> Iterator[str]:
+    """A line for each claim that a figure's page bears on, with its word."""
+    up = "../" * len(results.places[name].relative_to(place).parts)
+    mine = [(paper, claim) for paper in PAPERS for claim in paper.claims
+            if claim in results.ways and name in claim.figures]  # fmt: skip
     if mine:
         yield CLAIMS
-    for claim in mine:
-        link = f"[{claim.name}]({ledger}#{anchor(claim.name)})"
-        yield f"- **{mark(results.judged[claim])}** {link}: {claim.text}"
+    for paper, claim in mine:
+        link = f"[{claim.name}]({up}{paper.name}/README.md#{claim.name.lower()})"
+        yield f"- **{word_of(results.ways[claim])}** {link}: {claim.text}"
     yield ""

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from fedbench.papers.claims import (
-    FEWEST_TASKS,
+from fedbench.papers.evidence import (
     LEVEL,
     Evidence,
     Filter,
     Untested,
     by_seed,
     curve,
-    fewest_seeds,
     percent,
     rows_of,
     said,
@@ -32,15 +30,18 @@ from fedbench.papers.untuned import over_tasks
 class Compared:
     """Scores of a method and of others, more being better. `pairs`: other -> our scores and its own, by seed;
     `words`: method -> its score in words; `rows`: method -> the runs behind it; `last`: method -> its last
-    evaluations in words, where the score flatters noisy methods; `bound`: why a score is a bound only."""
+    evaluations in words, where the score flatters noisy methods; `bound`: why a score is a bound only;
+    `beside`: other -> our own score in words, where it depends on the other."""
 
     pairs: Mapping[str, tuple[pd.Series, pd.Series]]
     words: Mapping[str, str]
     rows: Mapping[str, pd.DataFrame]
     last: Mapping[str, str] = field(default_factory=dict)
     bound: str = ""
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
+FEWEST_TASKS = 3
 Score = Callable[[Evidence, Sequence[str], Filter], Compared]
 """Compares the first of several methods with the others, in the runs that pass a filter. Raises Untested."""
 
@@ -76,7 +77,7 @@ class Sooner:
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
         rows = {name: tuned(rows_of(data.runs, name, where)) for name in names}
-        pairs, words, unit = {}, {names[0]: ""}, "" if self.clock == "round" else " s"
+        pairs, words, beside, unit = {}, {names[0]: ""}, {}, "" if self.clock == "round" else " s"
         ours = data.rounds[data.rounds.dir.isin(rows[names[0]].dir)].merge(rows[names[0]][["dir", "seed"]])
         end = 1.01 * ours.groupby("seed")[self.clock].max()
         for other in names[1:]:
@@ -84,9 +85,9 @@ class Sooner:
             mine, theirs = (until(data, rows[name], level, self.clock) for name in (names[0], other))
             last = float(data.rounds[data.rounds.dir.isin(rows[other].dir)][self.clock].max())
             pairs[other] = -mine.where(np.isfinite(mine), end), -theirs.clip(upper=last)
-            own = f"{mine.median():.0f}{unit}" if np.isfinite(mine.median()) else "never"
-            words[other] = f"{theirs.median():.0f}{unit} to {percent(level)} (ours {own})"
-        return Compared(pairs, words, rows)
+            beside[other] = f"{mine.median():.0f}{unit}" if np.isfinite(mine.median()) else "never"
+            words[other] = f"{theirs.median():.0f}{unit} to {percent(level)} (median)"
+        return Compared(pairs, words, rows, beside=beside)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def widths(runs: pd.DataFrame, key: str, split: str, levels: Mapping[str, float]
     made: list[dict[str, object]] = []
     for value, part in runs.assign(norm=norms).groupby(split, sort=False):
         curves = {
-            (str(name), str(norm)): (curve(rows, key), fewest_seeds(rows, [key]))
+            (str(name), str(norm)): (curve(rows, key), int(rows.groupby(key).seed.nunique().min()))
             for (name, norm), _ in part.groupby(["algorithm", "norm"], sort=False)
             for rows in [rows_of(part, f"{name}", {"norm": norm})]
         }

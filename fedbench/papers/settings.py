@@ -93,6 +93,17 @@ def settings_table(runs: Sequence[Run], powers: Mapping[str, float]) -> pd.DataF
     return found.merge(without.reset_index().astype(kinds), on=of_whole, how="left")
 
 
+def of_rows(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of a table of runs that have several clients, by their setting: `digits, tanh, iid, S=10,
+    ...`."""
+    keys = [key for key in _KEYS if key in rows]
+    return {
+        ", ".join(f"{style.SYMBOLS[key]}={value:g}" if key in style.SYMBOLS else str(value)
+                  for key, value in zip(keys, values, strict=True)): part
+        for values, part in rows[rows["clients.total"] > 1].groupby(keys, dropna=False, sort=False)
+    }  # fmt: skip
+
+
 def _is_whole(run: Run) -> bool:
     return run.choices.get("clients.total") == 1
 

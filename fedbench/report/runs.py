@@ -103,7 +103,7 @@ def reason(run: Run) -> str:
         FAILED: str(run.error or f"no reason was written; {far}"),
         "diverged": f"a loss was no longer finite in {far}",
         "starved": f"too few clients were left to fill an update; {far}",
-        PAUSED: f"paused, to go on with the same command; {far}",
+        PAUSED: f"paused, to go on with checkpoint.until=null; {far}",
         RUNNING: f"under way; {far}",
         QUEUED: f"waits for its job; {far}",
         MISSING: "has not begun",

@@ -96,7 +96,7 @@ def ending(summary: Mapping[str, Any]) -> str:
     if stopped := summary.get("stopped"):
         reached += f" ({stopped})"
     elif status == PAUSED:
-        reached += "; the same command resumes it"
+        reached += "; the same command with checkpoint.until=null goes on"
     elif status == "starved":
         reached += ", since too few clients were left to fill an update"
     else:
@@ -109,6 +109,8 @@ def ending(summary: Mapping[str, Any]) -> str:
         shown = f"{last}validation {metric} {held_out:.4f}, test {accuracy:.4f}"
     else:
         shown = f"{last}{metric} {accuracy:.4f}"
+    if accuracy is not None and (many := summary.get("final_k") or 1) > 1:
+        shown += f", the mean of the last {many} evaluations"
     return f"{status} after {reached}: {shown}"
 
 

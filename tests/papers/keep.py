@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from fedbench.papers.claims import MADE
+from fedbench.papers.evidence import MADE
 from fedbench.papers.figure import command, shown
 from fedbench.papers.kept import write_tables
 from fedbench.runs.records import Run
@@ -23,17 +24,21 @@ def keep_runs(root: Path) -> Path:
     return root / "out"
 
 
-def keep(root: Path, scores: dict[str, float], name: str = NAME, stage: str = "final", scale: str = "cpu",
+def keep(root: Path, scores: dict[str, float], name: str = NAME, scale: str = "cpu",
+         stages: Mapping[str, float] | None = None, norms: Sequence[str] = ("vector",),
          **made: object) -> Path:  # fmt: skip
-    """Results of a figure: three seeds of each method, AdaMasFL's in a stage of their own."""
+    """Results of a figure: three seeds of each method; AdaMasFL's with these norms, and in these stages with
+    another accuracy in each."""
     out = shown(name, scale, root)
     out.mkdir(parents=True, exist_ok=True)
     rows = [
-        {"dir": f"{stage if method == 'adamasfl' else 'final'}/{method}-{seed}", "dataset": "fmnist",
-         "partition": "dirichlet", "model": "cnn", "algorithm": method, "algorithm.norm": "vector",
+        {"dir": f"{stage}/{method}-{norm}-{seed}", "dataset": "fmnist",
+         "partition": "dirichlet", "model": "cnn", "algorithm": method, "algorithm.norm": norm,
          "algorithm.lr": "", "schedule": "async", "seed": seed, "status": "completed",
          "final_accuracy": score + 0.0001 * seed * (method == "adamasfl"), "best_accuracy": score}
-        for method, score in scores.items() for seed in (0, 1, 2)
+        for method, usual in scores.items() for ours in [method == "adamasfl"]
+        for stage, score in ((stages if ours else None) or {"final": usual}).items()
+        for norm in (norms if ours else ("vector",)) for seed in (0, 1, 2)
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(out / "runs.csv", index_label="run")
     pd.DataFrame({"run": range(len(rows)), "round": 1, "test_accuracy": 0.5}).to_csv(out / "rounds.csv")

@@ -17,12 +17,13 @@ from scipy.stats import linregress
 from fedbench.errors import DataError
 from fedbench.figures import style
 from fedbench.figures.results import read
-from fedbench.papers.claims import OPPOSITE, YES, Evidence
+from fedbench.papers.claims import AGREES, DISAGREES
+from fedbench.papers.evidence import Evidence
+from fedbench.papers.measures import Leads
 from fedbench.papers.relative import draw_relative
 from fedbench.papers.scores import OverTasks
 from fedbench.papers.settings import settings_table, write_settings
 from fedbench.papers.speedup import draw_speedup
-from fedbench.papers.tests import Leads
 from fedbench.papers.untuned import by_task, scores, write_untuned
 from fedbench.runs.records import Run
 
@@ -293,10 +294,12 @@ def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:
         for seed in (0, 1, 2)
     ]
     data = Evidence(tables={"untuned": pd.DataFrame(parts)})
-    worst = Leads("padamfed vector", ("fedavg",), OverTasks("min"))(data)
-    assert (worst.verdict, worst.brief) == (YES, "0.701 +- 0.001 (3); FedAvg 0.201 +- 0.001 (3)")
-    median = Leads("padamfed vector", ("fedavg",), OverTasks("median"))(data)
-    assert (median.verdict, median.reason) == (OPPOSITE, "behind FedAvg")
+    (worst,) = Leads("padamfed vector", ("fedavg",), OverTasks("min"))(data)
+    assert (worst.word, worst.ours, worst.other) == (
+        AGREES, "0.701 +- 0.001 (3)", "FedAvg 0.201 +- 0.001 (3)",
+    )  # fmt: skip
+    (median,) = Leads("padamfed vector", ("fedavg",), OverTasks("median"))(data)
+    assert (median.word, median.detail) == (DISAGREES, "behind FedAvg")
     few = Evidence(tables={"untuned": pd.DataFrame(parts)[lambda table: table.task < 2]})
-    assert Leads("padamfed vector", ("fedavg",), OverTasks("min"))(few).reason == "fewer than 3 tasks"
-    assert Leads("padamfed vector", ("mime",), OverTasks("min"))(data).reason == "no runs of mime"
+    assert Leads("padamfed vector", ("fedavg",), OverTasks("min"))(few)[0].detail == "fewer than 3 tasks"
+    assert Leads("padamfed vector", ("mime",), OverTasks("min"))(data)[0].detail == "no runs of mime"

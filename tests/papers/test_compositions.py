@@ -13,11 +13,12 @@ from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
 from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Value, written
+from fedbench.errors import UserError
 from fedbench.papers import CLAIMS, FIGURES
-from fedbench.papers.claims import SCALES
+from fedbench.papers.evidence import SCALES
 from fedbench.papers.fedproxvr import searches
-from fedbench.papers.figure import Experiment, MethodRuns, algorithm_file, experiment
-from fedbench.papers.make import Maker
+from fedbench.papers.figure import Experiment, MethodRuns, algorithm_file, experiment, shown
+from fedbench.papers.make import Maker, changes
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
 
@@ -126,7 +127,7 @@ def test_where_the_server_averages_scale_paper_has_figure_2s_steps_and_seeds() -
     cpu = compose_experiment("padamfed/fig2_average", "cpu")
     (claim,) = (claim for claim in CLAIMS if claim.name == "padamfed-range-iid")
     words = f"server averages, K = {cpu.base['local.steps']} at scale cpu, eta, one norm"
-    assert words in [tested.words for tested in claim.tests]
+    assert words in [tested.words for tested in claim.numbers]
 
 
 def test_a_theorems_learning_rate_is_found_with_settings_of_the_launcher(tmp_path: Path) -> None:
@@ -222,3 +223,27 @@ def test_rates_are_chosen_at_the_smallest_concurrency_and_kept() -> None:
     assert {branch.algorithm for branch in searched} == {
         "fedbuff", "ca2fl", "defedavg_niid", "fadas", "masfl", "adamasfl",
     }  # fmt: skip
+
+
+def test_a_setting_of_a_figure_can_be_another_one() -> None:
+    """In all of its runs, also where the figure's own grids give the key; what is tuned on another figure's
+    task keeps that task. It is another figure, in a directory of its own; how it is computed changes none."""
+    usual = compose_experiment("padamfed/fig1", "smoke")
+    made = experiment(FIGURES["padamfed/fig1"], "smoke", ["local.steps=7", "seed=5,6"])
+    assert (made.base["local.steps"], made.params["seed"]) == (7, [5, 6])
+    assert made.digest != usual.digest
+    rates = experiment(FIGURES["padamfed/fig2"], "smoke", ["algorithm.server_lr=0.5"])
+    swept = [one.along for one in compose_experiment("padamfed/fig2", "smoke").branches]
+    assert any("algorithm.server_lr" in along for along in swept)
+    assert all("algorithm.server_lr" not in {**one.along, **one.context} for one in rates.branches)
+    assert rates.params["algorithm.server_lr"] == [0.5]
+    maker = Maker(made, ["local.steps=7", "seed=5,6", "device=cpu"], Path(), Path())
+    assert {"local.steps=7", "device=cpu"} <= {*maker.words}
+    assert all(grid["seed"] == [5, 6] for grids in maker.stages(()).values() for grid in grids)
+    assert changes(["device=cpu", "data.root=x", "hydra.launcher.processes=1", "rounds=3"]) == ["rounds=3"]
+    out = shown("padamfed/fig1", "smoke", changed=["local.steps=7", "seed=5,6"])
+    assert out == Path("outputs/changed/padamfed/fig1/smoke/local.steps=7_seed=5,6")
+    with pytest.raises(UserError, match=r"is searched by fedproxvr/table1_searched"):
+        experiment(FIGURES["fedproxvr/table1_searched"], "smoke", ["local.steps=7"])
+    with pytest.raises(UserError, match=r"local\.stepz"):
+        experiment(FIGURES["padamfed/fig1"], "smoke", ["local.stepz=7"])

@@ -18,7 +18,7 @@ from fedbench.errors import DataError
 from fedbench.figures.results import OUTCOMES, read
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, command, figure, kept
-from fedbench.papers.claims import tables
+from fedbench.papers.evidence import tables
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import say_how_it_was_tuned
 

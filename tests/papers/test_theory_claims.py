@@ -9,8 +9,9 @@ import pytest
 
 import fedbench
 from fedbench.papers import CLAIMS
-from fedbench.papers.claims import MADE, OPPOSITE, YES, Evidence, judge, read
-from fedbench.papers.tests import Moves
+from fedbench.papers.claims import AGREES, DISAGREES, ways
+from fedbench.papers.evidence import MADE, Evidence, read
+from fedbench.papers.measures import Moves
 from fedbench.papers.theory import BASE, optimum_table, stepsize_table
 
 
@@ -37,20 +38,20 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Evidence]:
 def test_claims_that_need_no_runs(evidence: dict[str, Evidence]) -> None:
     """What the slides say of the optimum holds; the parameter-free methods' steps ignore the loss."""
     found = {
-        (claim.name, reading.words): judge(claim, reading, evidence[reading.figure]).verdict
+        (claim.name, way.words): way.word
         for claim in CLAIMS
-        for reading in claim.tests
-        if reading.figure in evidence
+        for way in ways(claim, evidence)
+        if way.reading.figure in evidence
     }
     assert len(found) == 10
-    assert set(found.values()) == {YES}, found
+    assert set(found.values()) == {AGREES}, found
 
 
 def test_the_claim_about_beta_fails_without_the_papers_simplification():
-    """With beta free in problem (20), a small gamma need not mean a large beta: the ledger would say so."""
+    """With beta free in problem (20), a small gamma need not mean a large beta: the page would say so."""
     full = Evidence(tables={"optimum": optimum_table(form="full")})
-    assert Moves("beta", "gamma", -1, "optimum", each="sigma2")(full).verdict == OPPOSITE
-    assert Moves("tau", "gamma", -1, "optimum", each="sigma2")(full).verdict == YES
+    assert Moves("beta", "gamma", -1, "optimum", each="sigma2")(full)[0].word == DISAGREES
+    assert Moves("tau", "gamma", -1, "optimum", each="sigma2")(full)[0].word == AGREES
 
 
 @pytest.mark.parametrize("algorithm", ["padamfed", "padamfed_vr"])

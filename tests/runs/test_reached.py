@@ -118,7 +118,8 @@ def test_a_run_that_pauses_names_no_final_accuracy(
     )
     assert main(words) == 0
     shown = r"accuracy 0\.\d{4}"
-    line = rf"paused after 4 of 12 rounds; the same command resumes it: {shown} \({where}\)"
+    on = "the same command with checkpoint.until=null goes on"
+    line = rf"paused after 4 of 12 rounds; {on}: {shown} \({where}\)"
     assert re.search(line, capsys.readouterr().out)
     assert main(words) == 0
-    assert re.match(rf"paused before: paused .* it: {shown}, best 0", capsys.readouterr().out)
+    assert re.match(rf"paused before: paused .* goes on: {shown}, best 0", capsys.readouterr().out)

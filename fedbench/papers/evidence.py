@@ -1,0 +1,238 @@
+"""What a figure's kept results say: its runs and their measurements as tables, and numbers by seed of them.
+
+Accuracies are fractions. A diverged run has no model, so it counts with accuracy 0. A failed run is left out,
+which the report states. A seed fixes the partition, cohorts and mini-batches, so methods are compared seed by
+seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedbench.figures.results import PARTS, rounds_file
+from fedbench.figures.style import of_algorithm
+from fedbench.files import read_json
+from fedbench.runs.lists import RUNS_CSV
+
+SCALES = ("smoke", "cpu", "paper")
+MADE = "made.json"
+"""What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
+LEVEL = 0.9
+"""A method counts as near the best accuracy if it reaches at least this share of it."""
+STEPS = {"algorithm.lr", "algorithm.server_lr", "algorithm.beta"}
+"""What a theorem gives where no number is chosen."""
+Filter = Mapping[str, Any]  # column -> value it must have; "a|b": one of them; "!value": must not have it
+
+
+class Untested(Exception):
+    """Raised with the reason if rows, seeds or grid points are missing."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one figure's sweeps produced.
+
+    `runs`: columns of runs.csv (dir, all choices, status, final_accuracy, ...) and the stage, the first part
+    of `dir`. `rounds`: columns of rounds.csv (the metrics), and dir and seed of the run. `settings`: choices
+    that all runs share, under dotted keys. `tables`:
+    the CSV tables that the figure draws, by name. `made`: the content of made.json. `tuned_on_test`: whether
+    hyper-parameters were searched by test accuracy. `best_on_test`: whether they are the best of the runs
+    shown, by the test accuracy of the same seeds.
+    """
+
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    rounds: pd.DataFrame = field(default_factory=pd.DataFrame)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=lambda: {"scale": "paper"})
+    tuned_on_test: bool = False
+    best_on_test: bool = False
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of `tables`. Raises Untested if the figure has none of this name, or it is empty."""
+        if name not in self.tables or self.tables[name].empty:
+            raise Untested(f"no table {name}")
+        return self.tables[name]
+
+
+def made(directory: Path) -> dict[str, Any] | None:
+    """The content of made.json; None where there is none."""
+    return read_json(directory / MADE)
+
+
+def read(directory: Path) -> Evidence | None:
+    """A figure's kept results as evidence for claims; None if there are none."""
+    content = made(directory)
+    if content is None:
+        return None
+    runs, rounds = tables(directory)
+    drawn = [file for file in content.get("files", []) if file.endswith(".csv")]
+    found = {name.removesuffix(".csv"): directory / name for name in sorted(drawn)}
+    settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
+    others = {name: pd.read_csv(file) for name, file in found.items() if file.is_file()}
+    on_test = (directory / "tuning.csv").is_file() and not content.get("validation")
+    best = any(("chosen" in one and len(one) > 0) or ("tuned" in one and one.tuned.any())
+               for one in others.values())  # fmt: skip
+    return Evidence(runs, rounds, settings, others, content, on_test, best)
+
+
+def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
+    without them."""
+    if not (directory / RUNS_CSV).is_file():
+        return pd.DataFrame(), pd.DataFrame()
+    files = directory / RUNS_CSV, rounds_file(directory)
+    runs, rounds = (pd.read_csv(file, low_memory=False) for file in files)
+    parts = tuple(f"{part}." for part in PARTS)
+    runs = runs[[name for name in map(str, runs) if not name.startswith(parts)]]
+    runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)
+    return runs, rounds.merge(runs[["run", "dir", "seed"]], on="run")
+
+
+def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
+    """Return the finished runs of `method` that pass the filter, with accuracies of diverged runs set to 0.
+
+    `method` is an algorithm's name, optionally followed by key=value words: "fedproxvr
+    algorithm.estimator=svrg". Raises Untested if no run is left.
+    """
+    name, *words = method.split()
+    wanted = {"algorithm": name, **where, **dict(word.split("=", 1) for word in words)}
+    keep = passing(runs, wanted)
+    if "status" in runs:
+        keep &= runs.status != "failed"
+    if not keep.any():
+        said = ", ".join(f"{key}={value}" for key, value in where.items())
+        raise Untested(f"no runs of {method}{f' with {said}' if said else ''}")
+    found = runs[keep]
+    if "status" not in found:
+        return found
+    lost = found.status == "diverged"
+    return found.assign(**{
+        column: pd.to_numeric(found[column], errors="coerce").where(~lost, 0.0).fillna(0.0)
+        for column in ("final_accuracy", "best_accuracy") if column in found
+    })  # fmt: skip
+
+
+def passing(rows: pd.DataFrame, where: Filter) -> pd.Series:
+    """Which rows pass a filter; none if they lack one of its columns."""
+    keep = pd.Series(set(where) <= set(rows.columns), index=rows.index, dtype=bool)
+    for key, value in where.items() if keep.any() else ():
+        words = str(value)
+        found = rows[key].map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell))
+        keep &= found.isin(words.removeprefix("!").split("|")) ^ words.startswith("!")
+    return keep
+
+
+def tuned(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the configuration with the best mean final accuracy over its seeds.
+
+    Configurations differ in `algorithm.*` columns. Rows without any of the `STEPS` take them from the
+    theorem. If a method has such rows, they are its configuration and nothing is chosen by accuracy.
+    """
+    return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
+
+
+def curve(rows: pd.DataFrame, key: str) -> pd.Series:
+    """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
+    return pd.Series({value: part.mean() for value, part in _points(rows, key)}, dtype=float).sort_index()
+
+
+def curves_by_seed(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """The same by seed: a row for each seed that has all values of `key`, a column for each value. The other
+    choices at a value are the best of all seeds."""
+    points = {value: part.groupby(rows.seed[part.index]).mean() for value, part in _points(rows, key)}
+    return pd.DataFrame(points).dropna()
+
+
+def _points(rows: pd.DataFrame, key: str) -> Iterator[tuple[float, pd.Series]]:
+    """Each value of `key`, ascending, and the final accuracies of the runs that count there."""
+    place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
+    untouched, labels = _configurations(rows.drop(columns=key, errors="ignore"))
+    for value, part in rows.final_accuracy.groupby(place):
+        yield value, part[_of_the_best(part, untouched[part.index], labels[part.index])]
+
+
+def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """For each row: whether its step sizes come from the theorem, and the index of its configuration."""
+    untouched = pd.Series(True, index=rows.index)
+    for key in STEPS & set(rows.columns):
+        untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
+    keys = [
+        key for key in map(str, rows) if key.startswith("algorithm.") and rows[key].nunique(dropna=False) > 1
+    ]
+    if not keys:
+        return untouched, pd.Series(0, index=rows.index)
+    return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()
+
+
+def _of_the_best(accuracy: pd.Series, untouched: pd.Series, labels: pd.Series) -> pd.Series:
+    """Which rows belong to the configuration that counts. Each argument has one entry per row."""
+    if accuracy.empty or (untouched.any() and not untouched.all()):
+        return untouched
+    return labels == accuracy.groupby(labels, sort=False).mean().idxmax()
+
+
+def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
+    """A quantity of runs by seed: a column of runs.csv; `T`, the round of the best accuracy; or a column of
+    rounds.csv such as `train_loss`, as minus its mean over the last five evaluations."""
+    if column in rows:
+        return rows.groupby("seed")[column].mean()
+    mine = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")
+    if column == "T":
+        best = mine.loc[mine.groupby("dir").test_accuracy.idxmax()]
+        return best.set_index("seed")["round"].astype(float)
+    return (
+        -mine.groupby(["seed", "dir"])[column]
+        .agg(lambda values: values.iloc[-5:].mean())
+        .groupby("seed")
+        .mean()
+    )
+
+
+def until(data: Evidence, rows: pd.DataFrame, level: float, clock: str) -> pd.Series:
+    """By seed, the first value of `clock` (round, wall_seconds) at which the test accuracy reaches `level`;
+    infinite if it never does."""
+    mine = data.rounds[data.rounds.dir.isin(rows.dir)]
+    reached = pd.to_numeric(mine.test_accuracy, errors="coerce") >= level
+    return mine[clock].astype(float).where(reached, np.inf).groupby(mine.seed).min()
+
+
+# ---- numbers in words ----------------------------------------------------------------------------------
+
+
+def percent(value: float) -> str:
+    """An accuracy as text."""
+    return f"{100 * value:.1f}%"
+
+
+def diverged(rows: pd.DataFrame) -> str:
+    """What follows a number of runs of which some diverged: `, 1 diverged`. They count with accuracy 0."""
+    lost = int((rows.status == "diverged").sum()) if "status" in rows else 0
+    return f", {lost} diverged" if lost else ""
+
+
+def said(scores: pd.Series, column: str = "accuracy") -> str:
+    """Mean, sample standard deviation and number of seeds: `84.5% +- 0.7% (5)`."""
+    many = len(scores) > 1
+    if "accuracy" in column:
+        return percent(scores.mean()) + (f" +- {percent(scores.std())}" if many else "") + f" ({len(scores)})"
+    if column == "T":
+        return f"{scores.mean():.0f}" + (f" +- {scores.std():.0f}" if many else "") + f" ({len(scores)})"
+    return f"{abs(scores.mean()):.3f}" + (f" +- {scores.std():.3f}" if many else "") + f" ({len(scores)})"
+
+
+def short(method: str) -> str:
+    """A method's name with its further words, without the norm and the stage, which its reading states."""
+    name, *words = method.split()
+    further = [
+        word.rpartition("=")[2]
+        for word in words
+        if "norm=" not in word and "stage=" not in word and word not in ("vector", "tensor")
+    ]
+    return " ".join([of_algorithm(name).label, *further])

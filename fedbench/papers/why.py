@@ -1,0 +1,95 @@
+"""How a claim has its word: `fedbench figures --why CLAIM` prints the numbers by seed, their runs and
+commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedbench.config.identity import MARK, identity
+from fedbench.config.overrides import written
+from fedbench.errors import ConfigError
+from fedbench.figures.results import read as read_runs
+from fedbench.papers import PAPERS
+from fedbench.papers.claims import AGREES, DISAGREES, FEWEST_SEEDS, MIXED, Claim, Way, counts, word_of
+from fedbench.papers.report import Results, gather, what_was_run
+
+
+def why(name: str, root: Path) -> Iterator[str]:
+    """Yield lines on a claim: for every way to read it the numbers by seed, the runs that they come from,
+    each with the command that computes it, and how the word follows. Raises ConfigError if no claim has this
+    name."""
+    of = {claim.name: (claim, paper) for paper in PAPERS for claim in paper.claims}
+    if name not in of:
+        allowed = "must be a claim, such as outputs/README.md and the papers' pages name it"
+        raise ConfigError("--why", name, allowed, sorted(of))
+    claim, paper = of[name]
+    results = gather(root, papers=[paper])
+    yield from _lines(claim, results.ways.get(claim, ()), results)
+
+
+def _lines(claim: Claim, found: Any, results: Results) -> Iterator[str]:
+    yield f"{claim.text} ({claim.source}): {word_of(found)}"
+    yield f"setting: {claim.differs}" if claim.differs else ""
+    for rank, way in enumerate(found, 1):
+        yield f"\n{rank}. {', '.join(filter(None, [way.words, way.reading.figure]))}: {way.word}"
+        yield from _numbers(way, results)
+    decide = [way for way in found if not way.reading.ours]
+    yield f"\n{len(decide)} ways decide ({counts(way.word for way in decide)}): {word_of(found)}"
+
+
+def _numbers(way: Way, results: Results) -> Iterator[str]:
+    numbers, figure = way.numbers, way.reading.figure
+    if ran := what_was_run(way, results.evidence.get(figure)):
+        yield f"   run: {ran}"
+    if numbers.ours:
+        yield f"   ours {numbers.ours}; other {numbers.other}"
+    for seed in numbers.margin.index:
+        parts = [f"{name} {score[seed]:.4g}" for name, score in numbers.scores.items() if seed in score.index]
+        margin = numbers.margin[seed]
+        sign = "holds" if margin > 0 else "the opposite" if margin < 0 else "neither"
+        at = "exact" if numbers.exact else f"seed {seed}"
+        yield f"   {at}: {', '.join(parts[:8])}; {sign} by {abs(margin):.4g}"
+    yield f"   so {way.word}: {_because(way)}"
+    late = "added when its result was known" * way.reading.late
+    if note := "; ".join(filter(None, [numbers.detail, late])):
+        yield f"   note: {note}"
+    if figure in results.places:
+        yield from _runs(way, results)
+
+
+def _because(way: Way) -> str:
+    numbers, seeds = way.numbers, len(way.numbers.margin)
+    if way.cut:
+        return f"its setting was cut: {way.cut}"
+    if numbers.margin.empty:
+        return "there are no numbers"
+    if seeds < FEWEST_SEEDS and not numbers.exact:
+        return f"{seeds} of the {FEWEST_SEEDS} seeds that a word needs"
+    ends = {AGREES: "it holds in every seed", DISAGREES: "the opposite holds in every seed"}
+    mixed = numbers.limit or f"it holds in {numbers.holds} seeds"
+    return mixed if way.word == MIXED else ends[way.word]
+
+
+def _runs(way: Way, results: Results) -> Iterator[str]:
+    data, out = results.evidence[way.reading.figure], results.places[way.reading.figure]
+    runs = {
+        "/".join(Path(run.source).parts[-2:]): run for run in (read_runs([out]) if len(data.runs) else ())
+    }
+    commits = ", ".join(text[:10] for text in data.made.get("commit", []))
+    made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
+    names = way.numbers.runs or list(runs)  # of numbers from a drawn table: all runs of the figure
+    yield f"{made}; {len(names)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
+    for name in names:
+        run = runs[name]
+        final, best = run.summary.get("final_accuracy"), run.summary.get("best_accuracy")
+        yield f"   seed {run.seed}: {final} (best {best}), {run.status}: {name}"
+        yield f"      {command_of(run.choices)}"
+
+
+def command_of(choices: Mapping[str, Any]) -> str:
+    """The shortest command line that computes a run with these choices."""
+    words = {key: value for key, value in identity(choices).items() if not key.endswith(MARK)}
+    return shlex.join(["fedbench", *(f"{key}={written(value)}" for key, value in words.items())])
