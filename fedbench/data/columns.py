@@ -36,6 +36,13 @@ class Column:
     empty: np.ndarray
     category: bool = False
 
+    @property
+    def floats(self) -> np.ndarray:
+        """Numbers as float64 (rows,); those beyond its range are infinite."""
+        if self.values.dtype != object:
+            return self.values.astype(np.float64)
+        return np.array([_float(value) for value in self.values], dtype=np.float64)
+
     def distinct(self, holds: str) -> tuple[list[Name], np.ndarray]:
         """The different values in order, and the place of each cell's (rows,). Whole numbers are integers;
         what is no number is a text, and texts of integers are ordered by their value.
@@ -59,6 +66,13 @@ class Column:
         if len({*numbers}) < len(numbers):
             raise DataError(f"{holds}decimals with more digits than a float64 has")
         return numbers, index
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # only of an integer
+        return math.copysign(math.inf, value)
 
 
 def _plain(value: Any) -> Name:
@@ -165,16 +179,10 @@ def of_cells(series: Any, as_text: bool) -> Column:
     cells = np.array([value.strip() for value in cells], dtype=object)
     if not as_text and len(cells) and all(map(_WHOLE.fullmatch, cells)):
         return column(np.array([*map(int, cells)], dtype=object))
-    if not as_text and len(cells) and "" not in cells and _numeric(cells):
-        return column(cells.astype(np.float64))
+    numbers = pd.to_numeric(pd.Series(cells), errors="coerce")  # Python's float() takes 1_000 and nan too
+    if not as_text and len(cells) and numbers.notna().all():
+        return column(numbers.to_numpy(dtype=np.float64))
     return column(cells)
-
-
-def _numeric(cells: np.ndarray) -> bool:
-    """Whether all texts are plain numbers. (Python's float() takes more, such as 1_000 and nan.)"""
-    import pandas as pd
-
-    return bool(pd.to_numeric(pd.Series(cells), errors="coerce").notna().all())
 
 
 def of_arrow(array: Any) -> Column:
@@ -187,7 +195,7 @@ def of_arrow(array: Any) -> Column:
         kind = kind.value_type
         chunks = [chunk.dictionary_decode() for chunk in array.chunks]
         array = pa.chunked_array(chunks, kind)
-    empty = array.is_null().to_numpy(zero_copy_only=False) if len(array) else np.zeros(0, dtype=bool)
+    empty = np.asarray(array.is_null())
     if isinstance(kind, pa.BaseExtensionType):
         name = kind.extension_name
         if name == "arrow.uuid":

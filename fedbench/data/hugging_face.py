@@ -105,7 +105,8 @@ def _part(where: str, split: Any, names: list[str]) -> Part:
         columns[name] = of_arrow(table.column(name))
         if (classes := getattr(split.features[name], "names", None)) is not None:
             numbers = np.where(columns[name].empty, -1, columns[name].values).astype(np.int64)
-            columns[name] = column(np.array([*classes, ""], dtype=object)[numbers])
+            known = (numbers >= 0) & (numbers < len(classes))
+            columns[name] = column(np.array([*classes, ""], dtype=object)[np.where(known, numbers, -1)])
     return Part(where, columns, table.num_rows)
 
 
@@ -179,7 +180,7 @@ def _column(split: Any, name: str, where: str) -> np.ndarray:
         cells = split.select_columns([name]).with_format("arrow")[:].column(name).combine_chunks()
         while True:  # NumPy would show an integer that is missing as another one
             if cells.null_count:
-                row = f" in row {int(cells.is_null().to_numpy(zero_copy_only=False).argmax())}"
+                row = f" in row {int(np.asarray(cells.is_null()).argmax())}"
                 raise DataError(
                     f"{where}: the column {name} is empty{row if len(cells) == len(split) else ''}"
                 )

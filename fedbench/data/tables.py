@@ -32,6 +32,13 @@ FEW = 20
 """A column with up to as many different texts is a category, however few rows there are; with more, each has
 to stand in two rows on average."""
 
+_WITHOUT = {
+    files.PARQUET: (("header",), "has its columns' names"),
+    files.LIBSVM: (("target", "user", "header", "drop"), "has no names"),
+    files.HDF5: (("user", "header"), "has a group for each user"),
+}
+"""Keys that a kind of file does not have, and why."""
+
 Samples = list[np.ndarray]  # an array for each part
 
 
@@ -48,18 +55,19 @@ def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
     if len({*kinds}) > 1:
         raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
     kind, more = kinds[0], {}
-    absent = {files.LIBSVM: ("target", "user", "header", "drop"), files.HDF5: ("user", "header")}
-    why = {files.LIBSVM: "has no names (LIBSVM)", files.HDF5: "has a group for each user (HDF5)"}
-    why[files.PARQUET] = "has its columns' names (Parquet)"
-    for key in absent.get(kind, ("header",) if kind == files.PARQUET else ()):
+    keys, why = _WITHOUT.get(kind, ((), ""))
+    for key in keys:
         if (value := getattr(options, key)) is not None:
-            raise ConfigError(f"dataset.{key}", value, f"must be null: {path} {why[kind]}")
-    if kind == files.LIBSVM:
-        x, parts, target, who = files.read_libsvm(paths)
-    elif kind == files.HDF5:
-        x, parts, target, who = files.read_hdf5(paths, options.target, options.drop or ())
-    else:
+            raise ConfigError(f"dataset.{key}", value, f"must be null: {path} {why} ({kind})")
+    if kind in (files.CSV, files.PARQUET):
         x, parts, target, who, more["features"] = _columns(paths, options, kind)
+    else:
+        x, parts, target, who = (
+            files.read_libsvm(paths)
+            if kind == files.LIBSVM
+            else files.read_hdf5(paths, options.target, options.drop or ())
+        )
+        refuse_empty(parts)
     y, fields = targets_of(parts, target, options.task)
     fields["files"] = tuple(file_record(file) for path in paths for file in files.files_of(path))
     return divided("table", x, y, who, options.test_fraction, where=path, **fields, **more)
@@ -191,7 +199,7 @@ def encoded(part: Part, features: Sequence[Feature], like: str) -> np.ndarray:
             kinds = ("texts", "numbers") if category is None else ("numbers", "texts")
             raise part.holds(name, f"{kinds[0]}, that of {like} {kinds[1]}")
         if category is None:
-            x[:, at] = part.columns[name].values
+            x[:, at] = part.columns[name].floats
         else:
             places.setdefault(name, {})[category] = at
     for name, place in places.items():
@@ -253,7 +261,7 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
     if task == "regression":
         if not numbers[0]:
             raise train.holds(name, "texts; regression needs numbers")
-        return [part.columns[name].values.astype(np.float64) for part in parts], {
+        return [part.columns[name].floats for part in parts], {
             "task": task,
             "classes": None,
         }
@@ -274,7 +282,7 @@ def _task_of(parts: Sequence[Part], name: str) -> str:
         for both in filter(None, (_mixed(part, name) for part in parts)):
             unclear = f"'{both[0]}' and '{both[1]}'"
     else:
-        values = np.unique(column.values.astype(np.float64))
+        values = np.unique(column.floats)
         whole = np.array_equal(values, np.arange(len(values)) + values[0]) and values[0] in (0, 1)
         if len(values) > 2 and not (whole and 2 * len(values) <= len(column.values)):
             unclear = f"{len(values):,} different numbers, such as {values[-1]:g}"

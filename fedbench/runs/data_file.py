@@ -43,7 +43,7 @@ def said_of(features: Sequence[Feature]) -> str:
         counts[name] = counts.get(name, 0) + (category is not None)
     columns = [f"{name} ({count} texts)" if count else name for name, count in counts.items()]
     more = f", and {len(columns) - 20} more columns" if columns[20:] else ""
-    return f"{len(features):,} of {len(columns):,} columns: {', '.join(columns[:20])}{more}"
+    return f"{len(features):,} features of {len(columns):,} columns: {', '.join(columns[:20])}{more}"
 
 
 @dataclass(frozen=True)

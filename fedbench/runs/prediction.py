@@ -62,6 +62,8 @@ def _table(rows: Any, known: Described, options: Any) -> np.ndarray:
     """Features (rows, f) of a DataFrame or a file."""
     if isinstance(rows, str | os.PathLike):
         path = as_given(Path(rows))
+        if getattr(options, "header", None) is False:  # without the target others would have its numbers
+            raise DataError(f"{path}: has no columns' names; give a DataFrame, with columns called 0, 1, ...")
         if files.kind_of(path) == files.PARQUET:
             part = files.read_parquet(path, ())
         else:

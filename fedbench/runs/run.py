@@ -152,7 +152,7 @@ class Run:
         how = problem.layout.d, choice.engine, choice.chunk, self.placement.device
         log.info("%s: %d parameters, engine %s, chunk %d, device %s", problem.method.name, *how)
         if problem.dataset.features:
-            log.info("features: %s", said_of(problem.dataset.features))
+            log.info(said_of(problem.dataset.features))
         if running.every > 1 and config.eval.every is None:
             why = "for a tenth of the time at most (eval.every=1: all)"
             log.info("evaluated every %d rounds, %s", running.every, why)

@@ -60,6 +60,18 @@ def test_rows_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             run.predict(wrong)
 
 
+def test_a_file_without_names_is_no_new_row(tmp_path: Path) -> None:
+    """The target is column 0 there: in a file without it the features would have other numbers."""
+    frame = FRAME[["outcome", "age", "ward"]]
+    frame.to_csv(tmp_path / "t.csv", index=False, header=False)
+    words = f"dataset=table dataset.path={tmp_path}/t.csv dataset.target='0' dataset.header=false {FEW}"
+    run = fedbench.run(words.split(), directory=tmp_path / "run")
+    frame[["age", "ward"]].to_csv(tmp_path / "new.csv", index=False, header=False)
+    with pytest.raises(DataError, match=r"new\.csv: has no columns' names; give a DataFrame"):
+        run.predict(tmp_path / "new.csv")
+    assert len(run.predict(pd.DataFrame({"1": FRAME.age, "2": FRAME.ward}))) == N
+
+
 @pytest.mark.parametrize("task", ["classification", "regression", "multilabel"])
 def test_rows_of_arrays(task: str, tmp_path: Path) -> None:
     """uint8 images with a normalisation per pixel: labels, targets, and which labels hold."""

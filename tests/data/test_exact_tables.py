@@ -237,6 +237,8 @@ def test_an_empty_cell_is_said_with_its_line_in_the_file_and_all_columns(tmp_pat
     [
         (["True", "", "False"], "the column c is empty in line 3"),
         (["True", "1", "False"], "the column c holds the number '1' and the text 'True'"),
+        (["0x10", "1_000", "7"], "the column c holds the number '7' and the text '0x10'"),
+        (["1" + "0" * 400, "1", "2"], "has a NaN or an infinity"),
         (["NA", "0.5", "1.5"], "the column c holds the number '0.5' and the text 'NA'"),
     ],
 )
@@ -300,7 +302,7 @@ def test_the_columns_and_features_are_said_and_kept(tmp_path: Path, caplog: pyte
     words += " local.batch_size=4 model=logistic progress=none threads=1"
     with caplog.at_level("INFO"):
         Run(compose_config(words.split())).go(tmp_path / "run")
-    assert "features: 3 of 2 columns: x, c (2 texts)" in caplog.text
+    assert "3 features of 2 columns: x, c (2 texts)" in caplog.text
     kept = json.loads((tmp_path / "run" / "data.json").read_text())
     assert kept["features"] == [["x", None], ["c", "9"], ["c", "10"]]
     assert kept["labels"] == [0, 1]
