@@ -72,7 +72,7 @@ def _float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:  # only of an integer
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _plain(value: Any) -> Name:
