@@ -40,7 +40,7 @@ def check_processes(config: Config, device: torch.device, processes: int) -> Non
 def check_schedule(config: Config, method: Algorithm) -> None:
     """Refuse what a method's dispatch and its definition exclude, such as fewer clients than all, or a client
     that counts twice; and more jobs than the memory holds."""
-    traces.checked(config, method.dispatch)
+    traces.policy_and_delays(config, method.dispatch)
     jobs = config.rounds * config.clients.per_round
     what = f"a schedule of {jobs:,} jobs"
     refuse_too_large("rounds", config.rounds, what, JOB_BYTES * jobs, torch.device("cpu"))

@@ -178,9 +178,23 @@ def problem_of(config: Config, session: Session) -> Problem:
     notes += [data_note] if data_note else []
     notes += _notes_on_users(config, dataset, division)
     problem = Problem(
-        config, dataset, division, model, layout, method, setting, steps, equal, work, batch, hyper,
-        {**rates}, cost, tuple(notes), data_note,
-    )  # fmt: skip
+        config=config,
+        dataset=dataset,
+        division=division,
+        model=model,
+        layout=layout,
+        method=method,
+        setting=setting,
+        steps=steps,
+        equal_steps=equal,
+        steps_or_epochs=work,
+        batch=batch,
+        hyper=hyper,
+        rates={**rates},
+        cost=cost,
+        notes=tuple(notes),
+        data_note=data_note,
+    )
     keeps = method.keeps_state or config.optimizer.keep
     if keeps and traces.overlaps(config, method.dispatch):  # only the trace can tell whether jobs do
         checks.check_overlaps(config, method, problem.trace)

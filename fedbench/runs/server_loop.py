@@ -43,7 +43,7 @@ class ServerLoop:
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
         # the method's attributes, at the server and at its clients, and what they held
-        self.held: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self.held: dict[str, dict[str, Any]] = {"server": {}, "clients": {}}
         self._use(problem.hyper)
         self._check_held()
 
@@ -121,10 +121,10 @@ class ServerLoop:
     def _check_held(self) -> None:
         """Refuse a method that changes itself, in place or not: no checkpoint has what it keeps there, and
         steps that are compiled or recorded go on with its first value."""
-        for held, method in zip(self.held, (self.algorithm, self.trainer.program.algorithm), strict=True):
+        for side, method in {"server": self.algorithm, "clients": self.trainer.program.algorithm}.items():
             for name, value in vars(method).items():
                 content = _content(value)
-                first, before = held.setdefault(name, (value, content))
+                first, before = self.held[side].setdefault(name, (value, content))
                 if first is not value or content != before:
                     raise RunError(
                         f"algorithm={method.name}: changes self.{name} during the run; what changes belongs "

@@ -18,7 +18,7 @@ Dispatch = Mapping[str, str]
 concurrency N and tau_cut N - 1)."""
 
 
-def checked(config: Config, dispatch: Dispatch | None = None) -> tuple[Async | None, Delays]:
+def policy_and_delays(config: Config, dispatch: Dispatch | None = None) -> tuple[Async | None, Delays]:
     """The complete policy of an asynchronous schedule (None: it is synchronous) and the durations of jobs,
     which fit each other and `participation`. Raises ConfigError."""
     N, S, participation = config.clients.total, config.clients.per_round, config.participation
@@ -37,7 +37,7 @@ def checked(config: Config, dispatch: Dispatch | None = None) -> tuple[Async | N
 
 def overlaps(config: Config, dispatch: Dispatch | None = None) -> bool:
     """Whether a client may start a job before its earlier one has been applied (`Trace.earlier`)."""
-    policy, _ = checked(config, dispatch)
+    policy, _ = policy_and_delays(config, dispatch)
     return policy is not None and overlapping(policy)
 
 
@@ -50,7 +50,7 @@ def build_trace(
     `dispatch`: the algorithm's own policy. `samples`: (N,) training samples, for participation=weighted.
     `steps`: K if no epochs are given, of which a straggler does a part. Raises ConfigError.
     """
-    policy, delays = checked(config, dispatch)
+    policy, delays = policy_and_delays(config, dispatch)
     clients, per_update = config.clients.total, config.clients.per_round
     rounds, seed = config.rounds, config.seed
     if policy is None:

@@ -79,7 +79,7 @@ class Sweep:
     # ---- what is asked for ---------------------------------------------------------------------------
 
     def plan(self) -> list[PlannedRun]:
-        """The runs of the grids, in order and without repeats, none of them started; `checked` makes the
+        """The runs of the grids, in order and without repeats, none of them started; `examined` makes the
         checks that need torch and the data. The words override `params`; they pick among the grids of a file,
         or override them. Raises a UserError that names the run if any has invalid input."""
         runs: dict[str, PlannedRun] = {}

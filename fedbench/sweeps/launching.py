@@ -24,7 +24,7 @@ from fedbench.sweeps.cluster import Cluster
 from fedbench.sweeps.job import RunJob, ended_line, record_failure
 from fedbench.sweeps.jobs import described, given, settle
 from fedbench.sweeps.launcher import Launcher
-from fedbench.sweeps.plan import PlannedRun, checked
+from fedbench.sweeps.plan import PlannedRun, examined
 from fedbench.sweeps.pool import prepare
 from fedbench.sweeps.tables import collect, write_manifest
 
@@ -47,7 +47,7 @@ def compute(cfg: DictConfig, context: HydraContext, directory: Path, runs: Seque
         run.refuse_other()
     if isinstance(launcher, Launcher) and launcher.starts_processes(len(missing)):
         prepare()
-    missing = checked(missing, len(runs))
+    missing = examined(missing, len(runs))
     before = f", {len(runs) - len(missing)} of them finished before" if len(missing) < len(runs) else ""
     log.info("%s%s, in %s", counted(len(runs), "run"), before, directory)
     with one_line_os_errors(f"write {directory}"):

@@ -147,7 +147,7 @@ class Wanted:
     searchpath: Sequence[Path]
 
 
-def checked(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
+def examined(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     """Make the checks that need the user's code, torch and the data: hyper-parameters, model, device; once
     for all seeds. Returns the runs with their `seconds`. `of`: how many runs the sweep has. Raises a
     UserError that names the run."""
@@ -228,6 +228,6 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
             said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{counted(len(said), 'run')} in {places}, {len(said) - len(missing)} finished"
-    checked(missing, len(runs))
+    examined(missing, len(runs))
     for place, what in said.items():
         yield f"  {place.name}: {what}"

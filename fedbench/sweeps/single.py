@@ -53,13 +53,13 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
     from fedbench.runs.run import Run
 
-    def checked() -> Run:
+    def make() -> Run:
         made = Run(config, session(), group)
         if group.is_writer:
             made.refuse_full_disk(here.path)
         return made
 
-    made = group.agree(checked)
+    made = group.agree(make)
     if not group.is_writer:
         with tempfile.TemporaryDirectory(prefix="fedbench-") as place:
             made.go(Path(place))

@@ -12,7 +12,7 @@ from option_helpers import durations
 
 from fedbench.errors import ConfigError
 from fedbench.rng import Stream, fold, make_key, uniform
-from fedbench.runs.traces import build_trace, checked, survey_offset
+from fedbench.runs.traces import build_trace, policy_and_delays, survey_offset
 from fedbench.schedule.report import cumulative_passes, cumulative_steps, received, summary
 from fedbench.schedule.trace import Trace
 
@@ -21,7 +21,7 @@ N, S, T, SEED = 9, 3, 60, 5
 
 def taking_part(name: str, rounds: int = T, samples: list[int] | None = None, **keys: object) -> Trace:
     cfg = config(rounds, N, S, SEED).but(participation={"name": name, **keys})
-    checked(cfg)
+    policy_and_delays(cfg)
     return build_trace(cfg, samples=None if samples is None else np.array(samples))
 
 

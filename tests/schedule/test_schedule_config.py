@@ -8,7 +8,7 @@ from naive_schedule import config
 
 from fedbench.errors import ConfigError
 from fedbench.fields import defaults
-from fedbench.runs.traces import build_trace, checked
+from fedbench.runs.traces import build_trace, policy_and_delays
 from fedbench.schedule.options import DELAYS
 
 ASYNC = {"name": "async"}
@@ -123,4 +123,4 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "line"), REFUSED)
 def test_what_does_not_fit_is_one_line(changes, line):
     with pytest.raises(ConfigError, match=re.escape(line)):
-        checked(config(5, 10, 3).but(**changes))
+        policy_and_delays(config(5, 10, 3).but(**changes))
