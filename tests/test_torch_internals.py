@@ -105,8 +105,9 @@ def test_cross_entropy_is_torchs(classes: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("engine", ["auto", pytest.param("loop", marks=pytest.mark.slow)])
 def test_an_eager_run_loads_no_compiler(tmp_path: Path, engine: str) -> None:
     code = (
-        "import sys; from fedbench.cli import main\n"
-        "assert not main(sys.argv[1:])\n"
+        "import sys; from fedbench import api, cli, models\n"
+        "assert not cli.main(sys.argv[1:])\n"
+        "assert models.size(api.compose_config(['model=resnet18']).model, (3, 32, 32), 10) > 10**7\n"
         "print(sorted({'torch._dynamo', 'torch._inductor', 'sympy'} & set(sys.modules)))"
     )
     arguments = ["rounds=1", "eval.train=true", "eval.grad_norm=true", "progress=none", f"engine={engine}"]

@@ -34,4 +34,4 @@ class Normalised(Algorithm):
 
 def _unit(q: Tensor) -> Tensor:
     norm = torch.linalg.vector_norm(q)
-    return torch.where(norm > 0, q / torch.where(norm > 0, norm, 1.0), torch.zeros_like(q))
+    return q / torch.where(norm == 0, 1.0, norm)  # where it is 0, so is q

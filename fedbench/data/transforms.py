@@ -7,7 +7,7 @@ and inside compiled code, and give every engine the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -31,6 +31,18 @@ def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dt
     if mean is None or std is None:
         return value
     return (value - mean.to(dtype)) / std.to(dtype)
+
+
+def in_slices(to_input: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """to_input(x) of many samples (n, *shape), some at a time: what is computed on the way takes no memory
+    worth counting. On a GPU as a whole."""
+    first = to_input(x[:1])
+    if x.device.type != "cpu" or first.data_ptr() == x.data_ptr():  # in the latter case nothing is computed
+        return to_input(x)
+    step, whole = max(1, CHUNK // x[0].numel()), first.new_empty(len(x), *first.shape[1:])
+    for start in range(0, len(x), step):
+        whole[start : start + step] = to_input(x[start : start + step])
+    return whole
 
 
 def augment_batch(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from fedbench.data.transforms import in_slices
 from fedbench.engine.metrics import FurtherMetrics
 from fedbench.engine.objective import CLASSIFICATION, Objective, Task
 from fedbench.method import Vectors
@@ -95,7 +96,7 @@ class Evaluator:
             if before is not None and before[0] is self.x:
                 self._inputs = before[1]
             else:
-                self._inputs = torch.cat([self.to_input(x) for x in self.x.split(self.batch)])
+                self._inputs = in_slices(self.to_input, self.x)
             if self._shared:
                 self.objective.data.tested = self.x, self._inputs
         return self.to_input(self.x[at]) if self._inputs is None else self._inputs[at]

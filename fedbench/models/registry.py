@@ -10,10 +10,11 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedbench.errors import OWN_CODE, ConfigError, unknown_option
 from fedbench.fields import (
@@ -196,6 +197,14 @@ def build(
     return model
 
 
+class _NoDraws(TorchFunctionMode):
+    """Initial values are not drawn: on the meta device there are none, but torch would load its compiler for
+    them (1.5 s of CPU)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **(kwargs or {}))
+
+
 def size(
     chosen: Choice,
     shape: tuple[int, ...],
@@ -209,7 +218,7 @@ def size(
     """
     options = _for_data(chosen, vocabulary, positions)
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _NoDraws():
             return float(count_parameters(options.build(tuple(shape), classes)))
     except ConfigError:
         raise

@@ -31,6 +31,7 @@ from fedbench.engine.choose import (
     eval_batch,
     make_executor,
     measure_model,
+    plain_chunk,
     step_threads,
     wide_batch,
 )
@@ -62,6 +63,7 @@ class Placement:
     load: Load
     graphs: str  # auto, off or unchecked: CUDA graphs of local steps
     choice: EngineChoice  # as far as memory depends on it: loop, or a chunk at once (vmap, compiled or not)
+    most: int  # clients of a chunk that fit in the memory
     state_bytes: int  # that this process's clients keep between their jobs, or the server of their uploads
     threads: int  # CPU threads: as configured, else those that the work of a step is worth; with a GPU all
 
@@ -83,17 +85,17 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     checks.check_work(config.local, int(problem.steps.max()), indices, device)
     load = Load(cost, problem.layout.d, width, cohort, calls, indices).among(group.size)
 
-    chunk, engine = 1, "loop"
+    threads, most, chunk, engine = config.threads or THREADS, 1, 1, "loop"
     if config.engine != "loop":
-        chunk, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
+        most, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
+        chunk = plain_chunk(load, most, threads, device)
     state_bytes = group.clients(N) * problem.cost.client_state * item
     state = choose_state(config.state.place, state_bytes, device)
     choice = EngineChoice(engine, min(config.chunk or chunk, load.cohort), state)
     checks.check_place(choice.state, group.size)
-    threads = config.threads or THREADS
     if config.threads is None and device.type == "cpu":
         threads = step_threads(load, choice.chunk)
-    return Placement(device, group, load, graphs, choice, state_bytes + waiting * item, threads)
+    return Placement(device, group, load, graphs, choice, most, state_bytes + waiting * item, threads)
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:
@@ -214,7 +216,7 @@ def _chosen(
     """The engine choice as of now, and a line if it is not what was asked for. `runs`: those expected with
     the same program, this one included."""
     config, load, plain, known = problem.config, placement.load, placement.choice, NOTHING_COMPILED
-    few = compiled_chunk(load, plain.chunk, placement.threads, placement.device, problem.dtype.itemsize)
+    few = compiled_chunk(load, placement.most, placement.threads, placement.device, problem.dtype.itemsize)
     compiled = replace(plain, engine="compile", chunk=config.chunk or few)
     if config.engine == "auto":  # other engines need no look at the disk
         depends = step_depends(program, compiled.chunk, width)
@@ -314,7 +316,7 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
     if share := chosen.noise:
         each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
         noise = each.to(device, dtype)
-    inputs = to_input(x) if _is_reused(problem, placement) else None
+    inputs = transforms.in_slices(to_input, x) if _is_reused(problem, placement) else None
     tensors = (x, y, *(tensor for tensor in (mean, std, black, noise, inputs) if tensor is not None))
     return Objective(
         copy.deepcopy(problem.model).to(device),

@@ -112,6 +112,14 @@ def test_a_power_of_two_on_the_loss_changes_no_bit_of_normalised_steps(name: str
     np.testing.assert_array_equal(scaled, plain)
 
 
+@pytest.mark.parametrize("name", ["padamfed", "adamasfl"])
+def test_a_gradient_that_is_no_number_is_seen_in_the_model(name: str) -> None:
+    """A direction of an unknown length is not 0: the run would look as if it stood still."""
+    p = Problem()
+    path = engine_path(p, name, p.cohorts(2, S), steps=2, batch=2, scale=float("nan"))
+    assert np.isnan(path[-1]).all()
+
+
 def drifting() -> np.ndarray:
     """Where FedAvg ends: y -> a + (1 - eta h)^K (theta - a), averaged over clients."""
     r = (1 - 0.1 * H) ** 5

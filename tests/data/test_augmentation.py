@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedbench.api import compose_config
 from fedbench.data.dataset import Dataset
-from fedbench.data.transforms import add_noise, augment_batch, mean_std, to_input
+from fedbench.data.transforms import add_noise, augment_batch, in_slices, mean_std, to_input
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
 from fedbench.rng import fold, threefry2x32
@@ -190,3 +190,20 @@ def test_noise_where_there_can_be_none_is_one_line() -> None:
     ):
         with pytest.raises(ConfigError, match=rf"^dataset\.noise=0\.1: must be 0: {why}$"):
             Run(compose_config([*words, "dataset.noise=0.1"]))
+
+
+def test_all_samples_are_converted_some_at_a_time() -> None:
+    """To the same bits, and without a copy of what is the model's input as it stands."""
+    sizes: list[int] = []
+    x = torch.randint(0, 256, (3000, 1, 28, 28), dtype=torch.uint8)
+    mean, std = torch.tensor(0.3), torch.tensor(0.7)
+
+    def convert(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return to_input(x, mean, std, torch.float32)
+
+    assert torch.equal(in_slices(convert, x), to_input(x, mean, std, torch.float32))
+    assert max(sizes) < 200
+    assert sum(sizes) == 1 + len(x)
+    features = torch.rand(5, 3)
+    assert in_slices(lambda x: to_input(x, None, None, torch.float32), features) is features

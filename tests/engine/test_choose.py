@@ -29,6 +29,7 @@ from fedbench.engine.choose import (
     compiled_chunk,
     expected_gain_seconds,
     measure_model,
+    plain_chunk,
     step_threads,
     wide_batch,
 )
@@ -200,6 +201,21 @@ def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
     assert compiled_chunk(activations, 10, 1, CPU, 4) == 10
     convolutional = replace(load, cost=replace(mlp, written=9e4, convolutions=2))
     assert compiled_chunk(convolutional, 10, 1, CPU, 4) == 1
+
+
+def test_clients_whose_operations_keep_a_thread_busy_go_one_after_another() -> None:
+    """resnet18 of width 8 at B = 20: 176,405 + 20 * 522,489 numbers in 142 operations, 74,832 each."""
+    resnet = ModelCost(operations=142, written=522489.0, shared=176405.0, convolutions=20)
+    load = Load(resnet, 176402, 20, 10, calls=10**6)
+    assert plain_chunk(load, 10, 1, CPU) == plain_chunk(load, 10, 2, CPU) == 1
+    assert plain_chunk(load, 10, 3, CPU) == 10  # 98,304 are needed
+    assert plain_chunk(load, 10, 1, torch.device("cuda")) == 10
+    assert plain_chunk(replace(load, batch=8), 10, 1, CPU) == 10  # 30,678
+    assert expected_gain_seconds(load, CPU) == 0
+    assert expected_gain_seconds(replace(load, batch=8), CPU) > 0
+    words = ["dataset=synthetic", "model=mlp", "model.hidden=[2048]", "device=cpu", "clients.per_round=3"]
+    for more, chunk in (["local.batch_size=512", "threads=1"], 1), (["local.batch_size=2", "threads=1"], 3):
+        assert Run(compose_config([*words, *more])).placement.choice.chunk == chunk
 
 
 def test_whole_data_sets_pass_a_convolution_one_client_after_another(load: Load) -> None:
