@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-_INTEGER = re.compile(r"-?[0-9]{1,4000}")  # Python converts no longer ones
+_INTEGER = re.compile(r"(-?[0-9]{1,4000})(?:\.0+)?")  # also 10.0; Python converts no longer ones
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -20,8 +20,8 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def _rank(name: str) -> tuple[bool, int, str]:
-    whole = _INTEGER.fullmatch(name) is not None
-    return not whole, int(name) if whole else 0, name
+    whole = _INTEGER.fullmatch(name)
+    return whole is None, int(whole[1]) if whole else 0, name
 
 
 def names_of(values: np.ndarray) -> np.ndarray:

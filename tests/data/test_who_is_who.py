@@ -16,6 +16,7 @@ import pytest
 from option_helpers import partition, refusal
 
 from fedbench.api import compose_config
+from fedbench.data.names import in_order
 from fedbench.errors import ConfigError
 from fedbench.runs.problem import Problem
 from fedbench.runs.run import Run
@@ -170,6 +171,12 @@ def test_users_that_are_no_clients_are_said(tmp_path: Path) -> None:
     for words in (npz(tmp_path), tables(tmp_path, "csv") + " dataset.user=u"):
         assert any(note.startswith(said) for note in problem(words).notes)
         assert not any("own users" in note for note in problem(words + " partition=natural").notes)
+
+
+def test_names_are_in_the_order_of_their_values() -> None:
+    """Integers first, of any size, also as a float is written; 007 is another name than 7."""
+    ordered = ["-3", "2.0", "007", "7", "10.0", "11", str(10**25), "1.5", "Ann", "user10", "user2"]
+    assert in_order(reversed(ordered)) == ordered
 
 
 # ---- a partition's file says which rows it means ----------------------------------------------------------
