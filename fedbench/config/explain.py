@@ -84,7 +84,8 @@ def explain(error: BaseException, overrides: Sequence[str], loader: Any) -> User
             return cause
     if isinstance(error, OverrideParseException):
         text = shortened(error.override)
-        allowed = "cannot be read; a value with special characters needs quotes"
+        said = (str(cause) for cause in causes if type(cause) in (ValueError, TypeError))  # by a function
+        allowed = next(said, "cannot be read; a value with special characters needs quotes")
         return UsageError(f"{text}: {allowed if '=' in error.override else 'must be written key=value'}")
     if isinstance(error, MissingConfigException):
         return _missing_option(error, loader)

@@ -1,16 +1,26 @@
-"""Parsing the overrides of a command line: which keys are swept, over which values."""
+"""Parsing the overrides of a command line: which keys are swept, over which values.
+
+The language is Hydra's, with `range` and `shuffle` of our own. Hydra adds up a range's steps in binary, so
+that range(0.1,0.4,0.1) has 0.30000000000000004 and its own end; its sort() shifts a range whose end is no
+value; and its shuffle() draws another order each time that it is read.
+"""
 
 from __future__ import annotations
 
+import builtins
+import itertools
+import math
 import os
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Quote, QuotedString, Sweep
 from omegaconf import DictConfig, OmegaConf
 
 from fedbench.errors import UsageError
@@ -18,6 +28,8 @@ from fedbench.errors import UsageError
 Value = Any  # of a key: None, bool, int, float, str, or lists and dicts of them
 Grid = Mapping[str, Sequence[Value]]
 """Values to try, by key: one value is fixed, several are swept."""
+MOST = 100_000
+"""Most values of a range."""
 _PLAIN_TEXT = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_./][\w./+-]*", re.IGNORECASE)
 
 
@@ -29,7 +41,51 @@ def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[
 @lru_cache(maxsize=4096)
 def _parsed(text: str, loader: ConfigLoader | None) -> Override:
     """An override. Most words of a process come again, and parsing takes milliseconds."""
-    return OverridesParser.create(config_loader=loader).parse_overrides([text])[0]
+    parser = OverridesParser.create(config_loader=loader)
+    parser.functions.functions |= {"range": _range, "shuffle": _shuffle}
+    found = parser.parse_overrides([text])[0]
+    value = found._value
+    if any(map(_has_sweep, value.list if isinstance(value, ChoiceSweep) else _items(value))):
+        sweeps = "range(...), choice(...), interval(...) or glob(...)"
+        raise UsageError(f"{text}: {sweeps} stands alone, not among other values; write out all values")
+    return found
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """What a list or a dict holds."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _has_sweep(value: Any) -> bool:
+    """Whether a value is a sweep, or has one in it."""
+    return isinstance(value, Sweep | Glob) or any(map(_has_sweep, _items(value)))
+
+
+def _range(start: float, stop: float | None = None, step: float = 1) -> ChoiceSweep:
+    """The values start + i step before `stop`, each the float of the decimal that one would write."""
+    begin, end = (0, start) if stop is None else (start, stop)
+    kind = int if all(isinstance(number, int) for number in (begin, end, step)) else float
+    if not all(map(math.isfinite, (begin, end, step))) or not step:
+        raise ValueError("must be range(start, stop, step) of numbers, with a step other than 0")
+    first, last, by = (Decimal(str(kind(number))) for number in (begin, end, step))
+    steps = (first + i * by for i in itertools.count())
+    inside = itertools.takewhile(lambda value: value < last if by > 0 else value > last, steps)
+    found: list[Any] = [kind(value) for value in itertools.islice(inside, MOST + 1)]
+    if len(found) > MOST:
+        raise ValueError(f"a range has at most {MOST:,} values")
+    return ChoiceSweep(list=found)
+
+
+def _shuffle(*args: Value, sweep: Sweep | None = None, list: Sequence[Value] | None = None) -> Value:
+    """A sweep or a list in another order, which is the same each time."""
+    given = next((one for one in (sweep, list) if one is not None), args[0] if len(args) == 1 else None)
+    if given is None:
+        given = ChoiceSweep(list=[*args], simple_form=True)
+    if isinstance(given, ChoiceSweep):
+        return ChoiceSweep(tags=given.tags, list=random.Random(0).sample(given.list, len(given.list)))
+    if isinstance(given, builtins.list):
+        return random.Random(0).sample(given, len(given))
+    return [given]
 
 
 def with_home(text: str) -> str:

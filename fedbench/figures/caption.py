@@ -88,14 +88,40 @@ def fewer_line(lines: Sequence[Line], x: str) -> str:
         return ""
     first = min(line.points.x[line.points.n == line.points.n.max()].max() for line in falling)
     least = min(line.points.n.min() for line in falling)
-    many = len(falling) > 1
-    of = "" if len(lines) == 1 else f" of {len(falling)} lines" if many else f" of {falling[0].series.label}"
-    runs = [run for line in falling for run in line.series.runs if not run.diverged]
-    ends = [how for key, how in _STOPS.items() if any(run.choices.get(key) is not None for run in runs)]
-    known = ends and all(run.status == "completed" for run in runs)
-    why = f", as runs stop {' or '.join(ends)}" if known else ""
+    many, of, why = len(falling) > 1, _of(falling, lines), _why(falling)
     at, end = (" at the earliest", "the lowest") if many else ("", "the end")
     return f"n{of} falls after {x.replace('_', ' ')} {first:g}{at} and is {least} at {end}{why}."
+
+
+def cut_line(lines: Sequence[Line], x: str) -> str:
+    """A sentence if means of these curves cover a part of x only, as runs of a line begin or end at different
+    x: `The mean covers virtual time 0 to 31, as all runs do; they end at 40 at the latest.` Else empty."""
+    cut = [(line, line.beyond[1]) for line in lines if line.beyond and len(line.points)]
+    if not cut:
+        return ""
+    some, name = [line for line, _ in cut], x.replace("_", " ")
+    if len(cut) > 1:
+        less = max(1 - line.points.x.iloc[-1] / latest for line, latest in cut)
+        whose = f"that all runs of its line cover, up to {less:.0%} less than the longest of them"
+        return f"A mean covers the {name} {whose}{_why(some)}."
+    latest, at = cut[0][1], some[0].points.x
+    covers = f"covers {name} {at.iloc[0]:.4g} to {at.iloc[-1]:.4g}, as all its runs do"
+    return f"The mean{_of(some, lines)} {covers}; they end at {latest:.4g} at the latest{_why(some)}."
+
+
+def _of(some: Sequence[Line], lines: Sequence[Line]) -> str:
+    """Which of the lines these are."""
+    if len(lines) == 1:
+        return ""
+    return f" of {len(some)} lines" if len(some) > 1 else f" of {some[0].series.label}"
+
+
+def _why(lines: Sequence[Line]) -> str:
+    """Why runs of these lines have ended early, if that is known."""
+    runs = [run for line in lines for run in line.series.runs if not run.diverged]
+    ends = [how for key, how in _STOPS.items() if any(run.choices.get(key) is not None for run in runs)]
+    known = ends and all(run.status == "completed" for run in runs)
+    return f", as runs stop {' or '.join(ends)}" if known else ""
 
 
 def absent_line(runs: Sequence[Run], x: str) -> str:

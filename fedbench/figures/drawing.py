@@ -112,9 +112,12 @@ def draw_runs(
     if not any(
         line.lost or line.points["mean"].notna().any() or line.points.diverged.any() for line in lines
     ):
-        raise DataError(f"x={x}, y={y}: no run has numbers of both")
-    fewer = caption.fewer_line(lines, x) if x in COLUMNS else caption.absent_line(runs, x)
-    said = caption.of_runs(runs, [line.series for line in lines], sources, options, [fewer, *notes])
+        why = ", or runs of one line have no x in common" if x in COLUMNS else ""
+        raise DataError(f"x={x}, y={y}: no run has numbers of both{why}")
+    fewer = [caption.absent_line(runs, x)]
+    if x in COLUMNS:
+        fewer = [caption.fewer_line(lines, x), caption.cut_line(lines, x)]
+    said = caption.of_runs(runs, [line.series for line in lines], sources, options, [*fewer, *notes])
     picture = _Picture(rows, options)
     with sheet():
         page = picture.page(said["text"] if options.caption else ())

@@ -18,7 +18,7 @@ from fedbench.fields import AVERAGE
 from fedbench.figures import style
 from fedbench.figures.results import check_key, metric
 from fedbench.figures.style import AUTO, POINTS, SPREADS, WIDTHS, LineStyle
-from fedbench.runs.metrics import COLUMNS, worst
+from fedbench.runs.metrics import COLUMNS, ends
 from fedbench.runs.records import Run, number
 from fedbench.runs.run_directory import FINISHED
 
@@ -177,13 +177,15 @@ class Line:
     `points`: columns x, mean, low, high (the spread; NaN if n < 2), n (runs in the mean, which excludes
     diverged ones), diverged (for results: how many runs diverged at this x) and theorem (whether x follows
     from a theorem, or is `average`, instead of being set). `lost`: for curves, x and y of every diverged run
-    while they are finite. `each`: x and y of every run in a mean.
+    while they are finite. `each`: x and y of every run in a mean. `beyond`: the ends of x of all these runs,
+    where the mean covers less; None: it covers all.
     """
 
     series: Series
     points: pd.DataFrame
     lost: tuple[pd.DataFrame, ...] = ()
     each: pd.DataFrame | None = None
+    beyond: tuple[float, float] | None = None
 
     @property
     def empty(self) -> bool:
@@ -217,25 +219,39 @@ def curve(series: Series, x: str, y: str, kind: str) -> Line:
 
     If the runs were evaluated at the same x (as with rounds), their values are used as they are; a shorter
     run simply ends, and n decreases there. If x differs between seeds (virtual time), each curve is
-    interpolated linearly over the range that all of them cover. `kind`: the spread, as in `PlotOptions`.
+    interpolated linearly over the range that all of them cover; of several evaluations at one x the last one
+    counts. `kind`: the spread, as in `PlotOptions`. Raises DataError if there is no mean, as x does not rise
+    from one evaluation to the next.
     """
     trails = [(run.diverged, _finite(run, x, y)) for run in series.runs]
     kept = [trail for diverged, trail in trails if not diverged and len(trail)]
     grid = max((trail.x.to_numpy() for trail in kept), key=len, default=np.empty(0))
     same = all(np.array_equal(trail.x, grid[: len(trail)]) for trail in kept)
+    beyond = None
+    if len(kept) > 1 and not all(_rises(trail.x.to_numpy()) for trail in kept):
+        why = "does not rise from one evaluation to the next, so there is no mean over seeds at an x"
+        raise DataError(f"x={x}: {why}; --where seed={series.seeds[0]} draws a single run")
     if same:
         values = np.full((len(kept), len(grid)), np.nan)
         for row, trail in zip(values, kept, strict=True):
             row[: len(trail)] = trail.y
     else:
-        start, end = max(trail.x.iloc[0] for trail in kept), min(trail.x.iloc[-1] for trail in kept)
+        kept = [trail.drop_duplicates("x", keep="last") for trail in kept]
+        firsts, lasts = ([trail.x.iloc[at] for trail in kept] for at in (0, -1))
+        start, end = max(firsts), min(lasts)
+        beyond = None if (min(firsts), max(lasts)) == (start, end) else (min(firsts), max(lasts))
         grid = np.unique(np.concatenate([trail.x for trail in kept]))
         grid = grid[(grid >= start) & (grid <= end)]
         grid = grid if len(grid) <= _MOST_POINTS else np.linspace(start, end, _MOST_POINTS)
         values = np.stack([np.interp(grid, trail.x, trail.y) for trail in kept])
     points = spread(values, series, y, kind).assign(x=grid, diverged=0, theorem=False)
     lost = tuple(trail for diverged, trail in trails if diverged and len(trail))
-    return Line(series, points, lost, pd.concat(kept) if kept else None)
+    return Line(series, points, lost, pd.concat(kept) if kept else None, beyond)
+
+
+def _rises(x: Floats) -> bool:
+    """Whether x never falls, and is not the same all the way."""
+    return len(x) < 2 or bool((np.diff(x) >= 0).all() and x[-1] > x[0])
 
 
 def results(series: Series, x: str, y: str, kind: str) -> Line:
@@ -291,7 +307,7 @@ def spread(values: Floats | pd.DataFrame, series: Series, y: str, kind: str) -> 
         low, high = kept.min(), kept.max()
     else:
         half = kept.std(ddof=1) / (np.sqrt(n) if kind == "sem" else 1.0)
-        bounds = (worst(metric(series.runs)), 1.0) if y.endswith("accuracy") else (-np.inf, np.inf)
+        bounds = ends(y, metric(series.runs))
         low, high = (mean - half).clip(*bounds), (mean + half).clip(*bounds)
     found: dict[str, Any] = {"mean": mean, "low": low.where(n > 1), "high": high.where(n > 1), "n": n}
     return pd.DataFrame(found)

@@ -68,6 +68,17 @@ def sign(metric: str) -> int:
     return -1 if metric.endswith(("loss", "perplexity")) else 1
 
 
+def ends(name: str, metric: str) -> tuple[float, float]:
+    """The least and the largest number that a column or an outcome of that name can be. `metric`: what an
+    accuracy is."""
+    least = worst(metric) if "accuracy" in name else 0.0
+    if name.endswith("_std"):
+        return 0.0, math.inf if least else 0.5  # of shares, half of which are 0 and half 1
+    if any(share in name for share in ("accuracy", "f1", "recall", "auroc", "average_precision")):
+        return least, 1.0
+    return (1.0 if name.endswith("perplexity") else 0.0), math.inf
+
+
 def worst(metric: str) -> float:
     """The score of a diverged run: the worst value of its metric (fedbench.engine.objective)."""
     return 0.0 if "accuracy" in metric else -sign(metric) * math.inf

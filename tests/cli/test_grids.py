@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from fedbench import compose_config
 from fedbench.config.identity import run_hash
-from fedbench.config.overrides import Grid, parse, typed, written
+from fedbench.config.overrides import Grid, parse, typed, values, written
 from fedbench.errors import UsageError
 from fedbench.runs.records import Run
 from fedbench.sweeps.launch import asked
@@ -33,6 +33,58 @@ def test_a_written_value_is_read_as_the_same_value(value: object) -> None:
     (found,) = typed(parse([f"key={written(value)}"])[0])
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("range(0.1,0.4,0.1)", [0.1, 0.2, 0.3]),
+        ("range(1e-4,6e-4,1e-4)", [0.0001, 0.0002, 0.0003, 0.0004, 0.0005]),
+        ("range(1,0,-0.3)", [1.0, 0.7, 0.4, 0.1]),
+        ("range(3)", [0, 1, 2]),
+        ("range(7,1,-2)", [7, 5, 3]),
+        ("sort(range(1.3,0,-0.5))", [0.3, 0.8, 1.3]),
+        ("sort(range(1,6,2),reverse=true)", [5, 3, 1]),
+        ("sort(range(7,2,-3))", [4, 7]),
+        ("float(range(1,4,2))", [1.0, 3.0]),
+        ("tag(log,range(0.5,2))", [0.5, 1.5]),
+        ("sort(3,1,2)", [1, 2, 3]),
+        ("range(2,2)", []),
+    ],
+)
+def test_a_range_has_the_decimals_that_one_would_write(text: str, expected: list[float]) -> None:
+    (item,) = parse([f"key={text}"])
+    assert typed(item) == expected
+    assert [*map(type, typed(item))] == [*map(type, expected)]
+    assert values(item) == [repr(value) for value in expected]
+
+
+@pytest.mark.parametrize("text", ["shuffle(range(9))", "shuffle(choice(5,3,1,2))", "shuffle(1,2,3,4)"])
+def test_a_shuffled_sweep_has_one_order(text: str) -> None:
+    (item,) = parse([f"key={text}"])
+    assert typed(item) == typed(item) == [int(value) for value in values(item)]
+    assert sorted(typed(item)) == typed(parse([f"key=sort({text})"])[0]) != typed(item)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("range(1,3),5", "stands alone, not among other values; write out all values"),
+        ("[range(1,3)]", "stands alone"),
+        ("interval(0,1),interval(2,3)", "stands alone"),
+        ("glob(*),5", "stands alone"),
+        ("range(0,1,0)", "must be range(start, stop, step) of numbers, with a step other than 0"),
+        ("range(0,inf)", "must be range(start, stop, step) of numbers"),
+        ("range(0,1,1e-7)", "a range has at most 100,000 values"),
+        ("choice(range(3))", "nesting choices is not supported"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_in_one_line(text: str, line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        asked([f"algorithm.lr={text}"], (), Path()).__enter__()
+    assert str(refused.value).startswith(f"algorithm.lr={text}: ")
+    assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_the_command_line_counts_more_than_a_grid_and_a_grid_more_than_a_files_params() -> None:

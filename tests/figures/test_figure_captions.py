@@ -127,6 +127,23 @@ def test_a_mean_over_fewer_seeds_is_told(
     assert "falls" not in caption(tmp_path, x="rounds", y="best_accuracy")
 
 
+def test_a_mean_that_ends_with_its_first_run_is_told(tmp_path: Path) -> None:
+    """Clocks differ from seed to seed. Of several lines, the largest part that is left out: a quarter."""
+    for name, clocks in {"fedavg": ([0, 2, 4], [1, 3, 5]), "scaffold": ([0, 3], [0, 4])}.items():
+        for seed, clock in enumerate(clocks):
+            made = exact([0.1] * len(clock), virtual_time=clock)
+            write_run(tmp_path / name / str(seed), made, algorithm=name, seed=seed, config={"target": 0.1})
+    line = (
+        "The mean covers virtual time 1 to 4, as all its runs do; they end at 5 at the latest, as runs stop"
+    )
+    assert line in caption(tmp_path / "fedavg", x="virtual_time")
+    line = (
+        "A mean covers the virtual time that all runs of its line cover, up to 25% less than the longest of"
+    )
+    assert line in caption(tmp_path, x="virtual_time")
+    assert "cover" not in caption(tmp_path)
+
+
 def test_data_that_is_not_official_and_runs_that_did_not_complete_are_named(tmp_path: Path) -> None:
     """One note, or the first two of several; the data have all."""
     place = comparison(tmp_path / "sweep", ["fedavg", "padamfed"])

@@ -4,6 +4,7 @@ another way. test_figure_artists.py compares what is drawn with that table."""
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pandas as pd
 import pytest
 from make_results import exact, rows, write_run, write_sweep
 
+from fedbench.errors import DataError
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import PlotOptions
+from fedbench.runs.metrics import ends
 
 FEW = ["fedavg", "scaffold", "padamfed"]
 LR = "algorithm.lr"
@@ -76,6 +79,53 @@ def test_seeds_at_other_times_are_interpolated_where_all_are(tmp_path: Path) -> 
     assert at.tolist() == [0, 1, 2, 2.5, 3]
     for end, factor in (("mean", 0.2), ("low", 0.1), ("high", 0.3)):
         np.testing.assert_allclose(found[f"test_accuracy_{end}"], factor * at, atol=1e-15)
+
+
+def test_over_an_x_that_does_not_rise_there_is_no_mean_but_a_single_run_is_drawn(tmp_path: Path) -> None:
+    """Two arrivals at one time are no fall: the accuracy after both counts."""
+    for seed, times in enumerate(([0, 1, 1, 3], [0, 2, 2, 3])):
+        made = exact(
+            [0.1, 0.2, 0.5, 0.7], virtual_time=times, staleness_mean=[0, 2, 1, 2], staleness_max=[0] * 4
+        )
+        write_run(tmp_path / str(seed), made, seed=seed)
+    found = points(tmp_path, "virtual_time")
+    assert found.virtual_time.tolist() == [0, 1, 2, 3]
+    second = [0.1, (0.5 + 0.3) / 2, (0.6 + 0.5) / 2, 0.7]  # halves of the ways from 0.1 to 0.5 and 0.5 to 0.7
+    np.testing.assert_allclose(found.test_accuracy_mean, second, rtol=1e-12)
+    for x in ("staleness_mean", "test_loss", "staleness_max"):
+        line = f"x={x}: does not rise from one evaluation to the next, so there is no mean over seeds at an x"
+        with pytest.raises(DataError, match=f"^{line}; --where seed=0 draws a single run$"):
+            points(tmp_path, x)
+    alone = points(tmp_path, "staleness_mean", where={"seed": [0]})
+    assert alone[["staleness_mean", "test_accuracy_mean"]].to_numpy().tolist() == [
+        [0, 0.1], [2, 0.2], [1, 0.5], [2, 0.7],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "least", "most"),
+    [
+        ("test_loss", "accuracy", 0, math.inf), ("test_accuracy", "accuracy", 0, 1),
+        ("test_accuracy", "R2", -math.inf, 1), ("client_accuracy_worst", "subset accuracy", 0, 1),
+        ("finetuned_accuracy_std", "accuracy", 0, 0.5), ("client_accuracy_std", "R2", 0, math.inf),
+        ("test_recall_at_3", "accuracy", 0, 1), ("final_validation_macro_f1", "accuracy", 0, 1),
+        ("test_auroc", "accuracy", 0, 1), ("best_test_average_precision", "accuracy", 0, 1),
+        ("test_perplexity", "accuracy", 1, math.inf), ("grad_norm", "R2", 0, math.inf),
+        ("rounds_to_0.9", "R2", 0, math.inf), ("accuracy_at_best_validation", "R2", -math.inf, 1),
+    ],
+)  # fmt: skip
+def test_a_band_ends_at_what_a_number_can_be(name: str, metric: str, least: float, most: float) -> None:
+    assert ends(name, metric) == (least, most)
+
+
+def test_the_band_of_a_loss_stays_above_0(tmp_path: Path) -> None:
+    for seed, loss in enumerate((0.01, 0.02, 0.9)):
+        made = exact([0.5])
+        made[0]["test_loss"] = loss
+        write_run(tmp_path / str(seed), made, seed=seed)
+    (row,) = points(tmp_path, y="test_loss").to_dict("records")
+    assert row["test_loss_low"] == 0.0
+    assert row["test_loss_high"] == pytest.approx(0.31 + statistics.stdev([0.01, 0.02, 0.9]))
 
 
 def test_results_are_the_final_the_best_or_the_last_as_asked(tmp_path: Path) -> None:
