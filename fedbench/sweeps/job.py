@@ -92,6 +92,8 @@ class RunJob:
         self._to_come: Counter[str] = Counter()
         self._ended = self._total = 0
         self._next_tables = 0.0
+        self.tables = True
+        """Whether each run's end brings the sweep's tables up to date; else who started the process does."""
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Announce the runs to come, so that a step that several of them need is compiled sooner."""
@@ -104,8 +106,8 @@ class RunJob:
 
     def __call__(self, cfg: DictConfig) -> None:
         """Compute the run, unless another process has it. A failure is recorded in the run's directory, and
-        the sweep's tables are brought up to date whatever happens. Raises RunError if a failure cannot be
-        recorded."""
+        the sweep's tables are brought up to date (`tables`) whatever happens. Raises RunError if a failure
+        cannot be recorded."""
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
         given: DictConfig | Config = cfg
@@ -129,9 +131,10 @@ class RunJob:
                 raise RunError(line) from error
             self._say(directory, cfg.resume)
         finally:
-            self._make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
+            if self.tables:
+                self.make_tables(Path(os.path.join(hydra.runtime.cwd, hydra.sweep.dir)))
 
-    def _make_tables(self, directory: Path) -> None:
+    def make_tables(self, directory: Path) -> None:
         """Bring the sweep's tables up to date. They hold all its runs, so this process leaves them for nine
         times as long as they took. The sweep makes them at its end."""
         begun = time.monotonic()

@@ -33,7 +33,6 @@ from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals, stop_with_parent
 from fedbench.sweeps.job import RunJob, ended_line, prepared, record_failure
 from fedbench.sweeps.plan import PlannedRun
-from fedbench.sweeps.tables import collect
 
 WORKERS_LOG = "workers.log"
 LOOK_SECONDS = 0.5
@@ -148,11 +147,11 @@ class Pool:
             if not run.config.resume or RunDirectory(run.place).status not in FINISHED:  # else that of before
                 line = f"the process of this run died (exit code {worker.exitcode}); see {log_file}"
                 record_failure(run.place, run.config, line)
-            collect(self.directory)
             self.workers[slot] = self._started(slot)
 
     def _say(self, bar: tqdm[Any]) -> None:
-        """Log a line for each run that has ended since the last call."""
+        """Log a line for each run that has ended since the last call, and bring the tables up to date."""
+        before = len(self.said)
         for number, run in enumerate(self.work.runs):
             if self.states[number] != DONE or number in self.said:
                 continue
@@ -162,6 +161,8 @@ class Pool:
             if not here.in_use:  # else another process computes it
                 line = ended_line(here, run.config.resume)
                 log.info("%d of %d: %s", len(self.said), len(self.work.runs), line)
+        if len(self.said) > before:
+            self.work.task.make_tables(self.directory)
 
     def _under_way(self) -> str:
         count = sum(state not in (0, DONE) for state in self.states)
@@ -213,6 +214,7 @@ def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Work
     if stopping.value:
         return
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM sends it to all: runs save, idle workers ignore it
+    work.task.tables = False
     setup_globals()
     Singleton.set_state({**Singleton.get_state(), "instances": worker.hydra})
     if worker.slot.sharing > 1:
