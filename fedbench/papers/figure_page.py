@@ -16,7 +16,7 @@ from fedbench.papers.figure import Figure, markdown
 
 Made = Mapping[str, Any]  # the content of made.json
 CLAIMS = "Claims, by all figures that show them:\n"
-"""The line of a figure's page below which its claims and their verdicts are."""
+"""The line of a figure's page below which its claims and their words are."""
 
 
 def section(figure: Figure, out: Path, made: Made) -> Iterator[str]:

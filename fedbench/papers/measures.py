@@ -92,7 +92,8 @@ class Near(Measure):
         slack = 0.1 * self.value if rounds else max(POINT, 2 * deviation)
         longest = data.settings.get("rounds", np.inf)
         differs = float(scores.mean()) - self.value
-        points = f"{differs:+.0f} rounds" if rounds else f"{100 * differs:+.1f} points"
+        points = (f"{differs:+.0f} rounds (near: {slack:.0f})" if rounds else
+                  f"{100 * differs:+.1f} points (near: {100 * slack:.1f})")  # fmt: skip
         also = f"last evaluations {said(by_seed(data, rows, 'final_accuracy'))}"
         beyond = rounds and self.value + slack > longest
         yield Numbers(

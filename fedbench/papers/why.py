@@ -10,7 +10,7 @@ from typing import Any
 
 from fedbench.config.identity import MARK, identity
 from fedbench.config.overrides import written
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, counted
 from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
 from fedbench.papers.claims import AGREES, DISAGREES, FEWEST_SEEDS, MIXED, Claim, Way, counts, word_of
@@ -37,7 +37,8 @@ def _lines(claim: Claim, found: Any, results: Results) -> Iterator[str]:
         yield f"\n{rank}. {', '.join(filter(None, [way.words, way.reading.figure]))}: {way.word}"
         yield from _numbers(way, results)
     decide = [way for way in found if not way.reading.ours]
-    yield f"\n{len(decide)} ways decide ({counts(way.word for way in decide)}): {word_of(found)}"
+    many = counted(len(decide), "way")
+    yield f"\n{many} to read it ({counts(way.word for way in decide)}): {word_of(found)}"
 
 
 def _numbers(way: Way, results: Results) -> Iterator[str]:

@@ -240,7 +240,7 @@ def test_a_smaller_setting_than_the_sources_has_no_word() -> None:
     near, far = [0.68, 0.682, 0.684], [0.5, 0.51, 0.52]
     assert [_first("paper", one).word for one in (near, far)] == [AGREES, DISAGREES]
     assert [_first("cpu", one).word for one in (near, far)] == [TOO_FEW, TOO_FEW]
-    assert _first("cpu", far).numbers.detail == "-17.2 points"
+    assert _first("cpu", far).numbers.detail == "-17.2 points (near: 2.0)"
 
 
 def test_runs_that_diverged_are_said_beside_their_0() -> None:
