@@ -9,6 +9,7 @@ reported in the same way. Errors are `fedbench.errors.UserError`, one line each.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,10 @@ from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.config.places import RUNS
 from fedbench.data.partition_files import partition_file
-from fedbench.errors import DataError, UsageError
+from fedbench.errors import DataError, UsageError, shortened
 from fedbench.process_group import refuse_several
 from fedbench.runs import records
-from fedbench.runs.run_directory import RunDirectory
+from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.stored import finished
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
-__all__ = ["Run", "Sweep", "compose_config", "partition_file", "plot", "results", "run", "sweep"]
+__all__ = ["Run", "Sweep", "compose_config", "log_to", "partition_file", "plot", "results", "run", "sweep"]
 
 Place = str | os.PathLike[str]
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -170,6 +171,26 @@ def plot(
     return drawing.figure
 
 
+def log_to(directory: Place, loggers: Overrides) -> None:
+    """Hand a finished run to further loggers: `log_to("outputs/runs/...", ["logger=mlflow"])`.
+
+    `loggers`: what follows `fedbench` on the command line for them, `logger=` and keys `logger.*`. The same
+    points arrive as if the run had been computed with them, and none twice. Raises UserError.
+    """
+    words, here = _words(loggers), RunDirectory(directory)
+    for text in words:
+        if not text.lstrip("+").startswith(("logger=", "logger.")):
+            raise UsageError(f"log_to: {text}: must be logger=NAME or logger.NAME.KEY=VALUE")
+    asked = compose_config(words).logger
+    if not asked:
+        raise UsageError("log_to: name a logger, such as logger=mlflow")
+    if (here.summary or {}).get("status") not in FINISHED:
+        raise DataError(f"{here.path}: no run has finished here")
+    from fedbench.runs.observers import hand_over
+
+    hand_over(here, dataclasses.replace(here.config(), logger=asked))
+
+
 # ---- runs and sweeps, composed, checked and computed as by the command line --------------------------------
 
 
@@ -194,6 +215,7 @@ def run(
     Raises UserError, in one line: ConfigError before anything is written, RunError if the run cannot go on.
     """
     refuse_several("fedbench.run")
+    _refuse_no_path("run", directory=directory, config_dir=config_dir)
     if isinstance(overrides, Config):
         config = checked(overrides)
         place = Path(RUNS, run_name(config))
@@ -230,6 +252,9 @@ def sweep(
     """
     from fedbench.sweeps import launch
 
+    _refuse_no_path("sweep", directory=directory, config_dir=config_dir)
+    if grid is not None and not isinstance(grid, Mapping):
+        raise UsageError(f"sweep: grid={grid!r}: must be a mapping, such as {{'seed': [0, 1]}}")
     words = [*_words(overrides), *(f"{key}={_several(key, values)}" for key, values in (grid or {}).items())]
     if directory is not None:
         words.append(f"hydra.sweep.dir={written(str(directory))}")
@@ -250,7 +275,18 @@ def _words(overrides: Overrides) -> list[str]:
         raise UsageError(f"{overrides}: a list of overrides is needed, such as ['{overrides}']")
     if isinstance(overrides, Mapping):
         return [f"{key}={written(value)}" for key, value in overrides.items()]
+    if not isinstance(overrides, Iterable) or not all(isinstance(word, str) for word in overrides):
+        allowed = "must be a list of texts such as ['rounds=20'], or a mapping such as {'rounds': 20}"
+        raise UsageError(f"overrides={overrides!r}: {allowed}")
     return list(overrides)
+
+
+def _refuse_no_path(function: str, **places: Any) -> None:
+    """Raise UsageError for a place that is no path, such as a second mapping of overrides."""
+    for name, place in places.items():
+        if place is not None and not isinstance(place, str | os.PathLike):
+            more = "; all overrides go into one mapping or one list" if isinstance(place, Mapping) else ""
+            raise UsageError(f"{function}: {name}={shortened(repr(place))}: must be a path{more}")
 
 
 def _several(key: str, values: Iterable[Any]) -> str:

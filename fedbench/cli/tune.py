@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedbench.errors import Parser, RunError
+from fedbench.errors import Lines, Parser, RunError
 
 if TYPE_CHECKING:
     from fedbench.tuning.tune import Tuned
 
 _EXAMPLES = """examples:
-  fedbench tune algorithm=fedavg,scaffold,padamfed algorithm.lr=0.01,0.03,0.1,0.3 "seed=range(4)"
+  fedbench tune algorithm=fedavg,scaffold algorithm.lr=0.01,0.1 "seed=range(4)"
   fedbench tune algorithm=fedavg,feddyn,fedadam --small "seed=range(4)"       at most 20 points a method
   fedbench tune algorithm=fedavg,fedadam "seed=range(6)" --seeds 3            values of conf/grid
   fedbench tune algorithm=fedavg,fedadam --keys lr partition=iid,dirichlet    each split by itself
@@ -23,24 +22,24 @@ _EXAMPLES = """examples:
   fedbench tune experiment=quickstart --keys lr rounds=30 dataset=fmnist
   fedbench tune DIR rounds=1000 "seed=range(10)"                    its winners: longer, with more seeds
   fedbench tune DIR dataset.validation=0                            its winners: trained on everything
-Swept keys of algorithm.* are searched (or the keys of --keys); if none is swept, the method's values in
+Swept keys of algorithm.* are searched (or the keys of --keys); if none is swept, the method's values in \
 conf/grid. Every combination of the other swept keys is a task, which is tuned separately.
-A tenth of every client's training samples is held out (dataset.validation=0.1; another share where it is
-given, and with 0 the test set decides). The winner has the highest mean final validation accuracy over the
-first --seeds seeds (a diverged run counts 0). It is run again with the other seeds, or with the same where
-there are no others, and measured on the test set: results.csv has these numbers. So seed=range(4) gives
-three seeds that have not selected. A swept key applies to the methods that have it; the plan says to which
-it does not, and which keys stay untuned. A method of your own without a file grid/METHOD.yaml in
+A tenth of every client's training samples is held out (dataset.validation=0.1; another share where it is \
+given, and with 0 the test set decides). The winner has the highest mean final validation accuracy over \
+the first --seeds seeds (a diverged run counts 0). It is run again with the other seeds, or with the same \
+where there are no others, and measured on the test set: results.csv has these numbers. So seed=range(4) \
+gives three seeds that have not selected. A swept key applies to the methods that have it; the plan says \
+to which it does not, and which keys stay untuned. A method of your own without a file grid/METHOD.yaml in \
 --config-dir is searched over conf/grid/own_method.yaml, by the names of its fields.
-With target=ACCURACY, runs stop at that accuracy, and the fewest mean rounds to reach it win. A run that does
-not reach it counts twice its rounds; a tie goes to the more accurate setting.
-A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where it
-stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning-lr.png, tune.json, and
-the runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the winners; those of
-DIR/trials show the search. Tunings with other options, such as --keys, have directories of their own; a given
-DIR with winners refuses other options.
-tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values. Keys that say only
-how a run is computed (threads, hydra.launcher.*, ...) are no part of that name."""
+With target=ACCURACY, runs stop at that accuracy, and the fewest mean rounds to reach it win. A run that \
+does not reach it counts twice its rounds; a tie goes to the more accurate setting.
+A winner at the edge of a grid is flagged, and the search goes on past it. The same command goes on where \
+it stopped. Below outputs/tune/ (or hydra.sweep.dir=DIR): trials.csv, results.csv, tuning-lr.png, \
+tune.json, and the runs in trials/ and final/, which are sweeps. best, plot and report of DIR show the \
+winners; those of DIR/trials show the search. Tunings with other options, such as --keys, have directories \
+of their own; a given DIR with winners refuses other options.
+tune DIR KEY=VALUE... runs the winners again in DIR/final-..., each with its own values. Keys that say \
+only how a run is computed (threads, hydra.launcher.*, ...) are no part of that name."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -57,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
         prog="fedbench tune",
         description="Search hyper-parameters method by method, then run every winner over further seeds.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Lines,
     )
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="as for a sweep")

@@ -110,6 +110,12 @@ def check_composed(cfg: DictConfig) -> None:
     for what in ("run", "sweep"):
         if not theirs[what]["dir"]:  # would be the current directory
             raise ConfigError(f"hydra.{what}.dir", "", "must be a directory")
+    try:
+        _check_sweep(theirs)
+    except ConfigError as refusal:
+        chosen, words = cfg.hydra.runtime.choices.get("experiment"), theirs["overrides"]["hydra"]
+        given = any(str(word).lstrip("+").startswith(refusal.key) for word in words)
+        raise (refusal if given or not chosen else refusal.within(f"experiment/{chosen}.yaml")) from None
     for key, value in _leaves(theirs, "hydra."):
         if not f"{key}.".startswith(_ALLOWED) and (key, repr(value)) not in _usual():
             raise _not_ours(key, value)
@@ -127,6 +133,24 @@ def check_composed(cfg: DictConfig) -> None:
         if group in cfg and group not in cfg.hydra.runtime.choices:
             error = ConfigError(group, cfg[group].get("name"), "one option, not several in a file's defaults")
             raise error.within(f"experiment/{cfg.hydra.runtime.choices.get('experiment')}.yaml")
+
+
+def _check_sweep(theirs: Mapping[str, Any]) -> None:
+    """Refuse what a file gives as a launcher or a sweeper and Hydra would not read. Raises ConfigError."""
+    for name in ("launcher", "sweeper"):
+        if not isinstance(theirs[name], dict):
+            allowed = f"must be a section; hydra/{name}=NAME chooses one"
+            raise ConfigError(f"hydra.{name}", theirs[name], allowed)
+    sweeper = theirs["sweeper"]
+    params, grids = sweeper.get("params") or {}, sweeper.get("grids") or []
+    for number, grid in enumerate([params, *grids]):
+        where = f"hydra.sweeper.grids.{number - 1}" if number else "hydra.sweeper.params"
+        if not isinstance(grid, dict):
+            raise ConfigError(where, grid, "must be a section of KEY: VALUES")
+        for key, value in grid.items():
+            if isinstance(value, dict):
+                allowed = "must be values to try, such as 0.1,0.2 or range(3)"
+                raise ConfigError(f"{where}.{key}", value, allowed)
 
 
 def check_scale(parsed: Sequence[Override], chosen: Mapping[str, Any], searchpath: Sequence[Path]) -> None:

@@ -101,6 +101,12 @@ def slug(parts: Sequence[object], limit: int = 100) -> str:
     return "-".join(word for word in words if word)[:limit].rstrip("-_.") or "run"
 
 
+def _short(value: Any) -> Any:
+    """A value for a name; 1e+30 where an identity has all digits of that float."""
+    large = isinstance(value, int) and abs(value) >= 10**16
+    return float(value) if large and int(float(value)) == value else value
+
+
 def run_name(cfg: Configuration) -> str:
     """`<words>-<hash>`, the name of a run's directory. It follows from the identity alone, so every command
     that asks for the run finds it, alone or in a sweep."""
@@ -110,7 +116,10 @@ def run_name(cfg: Configuration) -> str:
     silent = {key for key in UNSAID if own.get(key) is None}  # the default, which no name need say
     further = [key for key in own if not key.endswith(MARK) and key not in {*GROUPS, "seed", *silent}]
     further.sort(key=lambda key: not key.startswith("algorithm."))
-    names += [f"seed{own.get('seed', 0)}", *(f"{key.rpartition('.')[2]}_{own[key]}" for key in further)]
+    names += [
+        f"seed{own.get('seed', 0)}",
+        *(f"{key.rpartition('.')[2]}_{_short(own[key])}" for key in further),
+    ]
     return f"{slug(names)}-{digest(own)}"
 
 

@@ -4,8 +4,12 @@ and resolvers for the names of the directories of runs and sweeps."""
 from __future__ import annotations
 
 import re
+import sys
+import traceback
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,11 +27,13 @@ from fedbench.config.identity import counts, digest, identity, run_hash, run_nam
 from fedbench.config.options import build
 from fedbench.config.overrides import parse, recorded, swept, values
 from fedbench.config.places import SWEEPS
+from fedbench.errors import UserError, shortened
 from fedbench.fields import custom, integer
 
 JOB_DIR = "${fedbench.run_dir:}"
 """`hydra.sweep.subdir` where the user gives none; a sweep names its runs itself."""
 SWEEP_DIR = f"{SWEEPS}/${{fedbench.sweep_dir:}}"
+_PLUGINS = "hydra_plugins"
 OUR_SWEEPER = "hydra_plugins.fedbench.Sweeper"  # Hydra takes plugins only under a name in `hydra_plugins`
 OUR_LAUNCHER = "hydra_plugins.fedbench.Launcher"
 
@@ -80,6 +86,7 @@ def register() -> None:
 
     The keys have defaults but no types, so any value reaches `read_config`, which has the error line for it.
     """
+    load_plugins()
     store = ConfigStore.instance()
     if "schema.yaml" in store.repo:
         return
@@ -96,6 +103,47 @@ def hide_plugin() -> None:
     of our files of the same names."""
     for name in (*CLUSTERS, "submitit_slurm"):
         ConfigStore.instance().repo["hydra"]["launcher"].pop(f"{name}.yaml", None)
+
+
+def load_plugins() -> None:
+    """Have Hydra import the plugins of all installed distributions, as it does before anything else. A line
+    on stderr says which one it left out; Hydra's own has six. Raises UserError where one stops Hydra."""
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            Plugins.instance()
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [Path(frame.filename) for frame in frames if _PLUGINS in Path(frame.filename).parts]
+        if not theirs:
+            raise
+        file = theirs[-1]
+        module = ".".join(file.with_suffix("").parts[file.parts.index(_PLUGINS) :]).removesuffix(".__init__")
+        reason = shortened(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise UserError(
+            f"Hydra's plugin {module} cannot be loaded, so nothing of Hydra can ({reason}): {_remove(file)}"
+        ) from error
+    for warning in said:
+        text = " ".join(str(warning.message).split())
+        if found := re.match(rf"Error importing '({_PLUGINS}\.([\w.]+))'.*plugin\. (.*)", text):
+            places = [Path(place, *found[2].split(".")) for place in sys.modules[_PLUGINS].__path__]
+            files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+            how = _remove(next(filter(Path.is_file, files), places[0]))
+            print(f"fedbench: Hydra's plugin {found[1]} is left out ({found[3]}): {how}", file=sys.stderr)
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def _remove(file: Path) -> str:
+    """What to do about a plugin's file: the distribution to remove, if one says that the file is its own."""
+    for distribution in metadata.distributions():
+        owned = (
+            distribution.locate_file(name) for name in distribution.files or () if _PLUGINS in name.parts
+        )
+        if any(Path(str(own)) == file for own in owned):
+            name = distribution.metadata["Name"]
+            return f"upgrade or uninstall {name} (here is {distribution.version})"
+    return f"remove {file}"
 
 
 def register_resolvers() -> None:

@@ -21,7 +21,8 @@ from numpy.lib import format as npy
 
 from fedbench.data.dataset import Dataset, from_arrays
 from fedbench.errors import DataError, printable, refusing
-from fedbench.files import content_hash, locked, machine_memory
+from fedbench.files import content_hash, locked
+from fedbench.machine import memory
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -88,8 +89,8 @@ def read_npz(path: Path, names: tuple[str, ...], optional: tuple[str, ...] = ())
 
 def refuse_too_large(where: object, needed: int) -> None:
     """Raise DataError if arrays exceed this machine's memory: zeros compress a thousandfold."""
-    if needed > (memory := machine_memory()):
-        raise DataError(f"{where}: needs {needed:,} bytes of memory, this machine has {memory:,}")
+    if needed > (there := memory().total):
+        raise DataError(f"{where}: needs {needed:,} bytes of memory, this machine has {there:,}")
 
 
 def read_mapped(directory: Path, names: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -1,12 +1,11 @@
 """Counts the work in a run's local steps and chooses device, engine and chunk. The choices depend on config,
-hardware and what is already compiled, never on timing or free memory.
+hardware, what is already compiled and, on a CPU, how much memory is left; never on timing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +14,10 @@ from torch.nn.functional import cross_entropy
 from fedbench.engine.compiled import Programs, compiler_missing
 from fedbench.engine.executors import Executor, LocalProgram, LoopExecutor
 from fedbench.engine.graph import GraphedSteps
-from fedbench.engine.memory import total_memory
+from fedbench.engine.memory import available_memory, total_memory
 from fedbench.engine.vectorised import CompileExecutor, VmapExecutor, step_depends
 from fedbench.errors import ConfigError
-from fedbench.torch_internals import Watch
+from fedbench.method.cost import Counter
 
 
 @dataclass(frozen=True)
@@ -42,26 +41,12 @@ class Load:
     cohort: int  # most clients trained together
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
     indices: int = 0  # bytes of the numbers of the samples that the longest job sees
+    vectors: float = 10.0  # of d numbers that a job holds besides a gradient, in the step that is recorded
+    fixed: int = 0  # bytes that the run holds beside its chunks: server, clients' state, what is evaluated
 
     def among(self, processes: int) -> Load:
         """The load of each process when `processes` of them share every cohort."""
         return replace(self, cohort=-(-self.cohort // processes))
-
-
-class _Counter(Watch):
-    """Counts operations and the numbers that they write."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations = self.written = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            self.operations += 1
-            outputs = result if isinstance(result, tuple | list) else (result,)
-            self.written += sum(out.numel() for out in outputs if isinstance(out, Tensor))
-        return result
 
 
 def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
@@ -69,13 +54,13 @@ def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
-    with torch.no_grad(), _Counter() as forward:
+    with torch.no_grad(), Counter() as forward:
         model(sample)
     return ModelCost(one.operations, written, max(one.written - written, 0), convolutions, forward.written)
 
 
-def _count(model: nn.Module, x: Tensor) -> _Counter:
-    counter = _Counter()
+def _count(model: nn.Module, x: Tensor) -> Counter:
+    counter = Counter()
     with torch.enable_grad(), counter:
         out = model(x).flatten(0, -2)  # (B, T, classes) where each position has a label
         loss = cross_entropy(out, torch.zeros(len(out), dtype=torch.long, device=x.device))
@@ -114,6 +99,9 @@ TRIAL = 7.4
 """Seconds that torch takes, once on a machine, to find out what its compiler can do."""
 CACHE = 2**22
 """Bytes that a core can keep in its cache."""
+LEFT = 0.7
+"""Share of the memory that is left which a run plans with. Freed memory is in pieces, and the kernel ends
+processes where there is none."""
 INDICES = 2**28
 """Bytes of a cohort's indices of samples that are not worth counting."""
 EVALUATION = 2**31
@@ -137,13 +125,27 @@ def choose_device(name: str, key: str = "device") -> torch.device:
     return device
 
 
+def client_bytes(load: Load, item_bytes: int) -> float:
+    """Bytes that a client of a vectorised chunk needs. While its steps are recorded, all that they compute is
+    there at once."""
+    numbers = load.vectors * load.d + load.cost.shared + load.batch * load.cost.written
+    return item_bytes * numbers + (load.indices if load.cohort * load.indices > INDICES else 0)
+
+
 def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool = False) -> int:
-    """Clients per vectorised chunk: as many of the cohort as fit in half of the device's memory. `graphs`:
-    the steps also run as CUDA graphs, which need as much memory again."""
-    per_client = item_bytes * (10 * load.d + load.cost.shared + load.batch * load.cost.written)
-    if load.cohort * load.indices > INDICES:
-        per_client += load.indices
-    return max(1, min(load.cohort, int((0.25 if graphs else 0.5) * total_memory(device) / per_client)))
+    """Clients per vectorised chunk: as many of the cohort as fit in half of the device's memory, and in what
+    is left of it beside all else (LEFT). `graphs`: the steps also run as CUDA graphs, which need as much
+    memory again."""
+    client = client_bytes(load, item_bytes) * (2 if graphs else 1)
+    wanted = (load.fixed + load.cohort * client) / LEFT
+    total = total_memory(device)
+    room = min(0.5 * total, LEFT * min(total, available_memory(device, wanted)) - load.fixed)
+    return max(1, min(load.cohort, int(room / client)))
+
+
+def planned_bytes(load: Load, chunk: int, item_bytes: int) -> int:
+    """Bytes that a run takes for its local work in chunks of this size, beside its data."""
+    return int(load.fixed + chunk * client_bytes(load, item_bytes))
 
 
 def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device) -> int:
@@ -204,11 +206,11 @@ def eval_batch(device: torch.device, model: ModelCost, numbers: int, item_bytes:
 
 def choose_state(place: str, needed: float, device: torch.device) -> str:
     """Where to keep clients' state of `needed` bytes. `auto`: the first of the device's memory and the host's
-    of which it needs at most half, else disk."""
+    of which it needs at most half, also of what is left of it, else disk."""
     if place != "auto":
         return place
     for name, where in (("memory", device), ("host", CPU)):
-        if needed <= 0.5 * total_memory(where):
+        if needed <= 0.5 * min(total_memory(where), available_memory(where, 2 * needed)):
             return name
     return "disk"
 

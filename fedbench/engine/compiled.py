@@ -188,6 +188,7 @@ class Programs:
         self.cache, self.objective, self.tensors = cache, objective, tensors
         self._kept: dict[Hashable, Function] = {}
         self.pools, self.tapes = PoolOfProcess(), Tapes()
+        self.compiling = False
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -296,9 +297,13 @@ class Compiled:
         key = None if self._depends is None else (self._depends, signature(args))
         start = time.perf_counter()
         call, new = (None if key is None else programs.take(key)), False
-        if call is None:
-            call, new = programs.make(self._function, args, self._depends)
-        result = call(*args)
+        programs.compiling = call is None
+        try:
+            if call is None:
+                call, new = programs.make(self._function, args, self._depends)
+            result = call(*args)
+        finally:
+            programs.compiling = False
         if new:
             self.seconds = time.perf_counter() - start
         if key is not None:

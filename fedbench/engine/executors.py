@@ -259,6 +259,11 @@ class Executor(ABC):
         return 0.0
 
     @property
+    def compiling(self) -> bool:
+        """Whether a step is being compiled now, which takes up to minutes."""
+        return False
+
+    @property
     def note(self) -> str | None:
         """Why the steps are not computed as planned, or None (for summary.json)."""
         return None

@@ -165,6 +165,11 @@ class CompileExecutor(VmapExecutor):
         """Why a step is not compiled, or None."""
         return next((note for each in self._compiled.values() if (note := each.note)), None)
 
+    @property
+    def compiling(self) -> bool:
+        """Whether a step is being compiled now."""
+        return self.programs.compiling
+
     def _size(self, clients: int) -> int:
         return self.chunk
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedbench.errors import Parser, UsageError
+from fedbench.errors import Lines, Parser, UsageError
 from fedbench.figures.drawing import draw
 from fedbench.figures.lines import ALIASES, PlotOptions, listed
 from fedbench.figures.page import stem_of
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fedbench plot",
         description="Draw runs and sweeps.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Lines,
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument

@@ -5,20 +5,21 @@ A logger's package is imported when the logger is opened.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from fedbench.files import as_given, locked, read_json, write_json
+from fedbench.errors import RunError
+from fedbench.files import as_given, locked, read_json, user_cache, write_json
 from fedbench.loggers.options import MLflow, TensorBoard, WandB
 
 
@@ -122,6 +123,16 @@ class TensorBoardLogger(Logger):
         self.writer.close()
 
 
+@contextlib.contextmanager
+def _one_at_a_time(logger: str) -> Iterator[None]:
+    """Hold this user's lock of a logger. Where there can be none, nobody waits."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, RunError):
+            user_cache().mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(user_cache() / f"{logger}.lock", -1, ""))
+        yield
+
+
 class MLflowLogger(Logger):
     """One MLflow run for each of ours. A resumed run continues it, and what is there is not sent again.
 
@@ -147,7 +158,7 @@ class MLflowLogger(Logger):
 
         for talker in ("alembic", "mlflow", "urllib3"):
             logging.getLogger(talker).setLevel(logging.CRITICAL)  # failures are raised here
-        with locked(Path(tempfile.gettempdir()) / "fedbench-mlflow.lock", -1, ""):  # one makes the database
+        with _one_at_a_time("mlflow"):  # one process makes the database
             self.client: Any = MlflowClient(tracking_uri=self.options.tracking_uri)
             experiment = self._experiment()
         where = {"uri": self.client.tracking_uri, "experiment": experiment}

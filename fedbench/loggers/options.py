@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError, needs
-from fedbench.fields import choice, read, text
+from fedbench.fields import choice, custom, read, text
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,23 @@ def _directory(within: str) -> Any:
     return text(None, words="a directory", null=f"{within} in the run's directory", help=help)
 
 
+def _tracking_uri(value: Any) -> str:
+    if not isinstance(value, str) or not re.match(r"(?!file:)[a-z][a-z0-9+.-]*:|databricks$|uc$", value):
+        raise ValueError
+    return value
+
+
 @dataclass(frozen=True)
 class MLflow(LoggerOptions):
-    """MLflow: a tracking server, a database or a directory (extra `mlflow`)."""
+    """MLflow: a tracking server or a database (extra `mlflow`)."""
 
     name = "mlflow"
-    tracking_uri: str | None = text(
+    tracking_uri: str | None = custom(
         None,
-        words="a URI",
-        null="MLFLOW_TRACKING_URI, or MLflow's own choice",
-        help="sqlite:///mlflow.db, ...",
+        _tracking_uri,
+        "a URI such as sqlite:///mlflow.db or http://HOST:5000 (MLflow 3 takes no directory)",
+        null="MLFLOW_TRACKING_URI, or mlflow.db in the current directory",
+        help="where MLflow keeps its runs",
     )
     experiment: str = text("fedbench", help="the experiment that the runs belong to")
 

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 from fedbench.method.hooks import Hooks
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
+from fedbench.torch_internals import TorchDispatchMode
 
 LARGE = 10**6
 """Numbers of a model from which on the costs are measured on stand-ins."""
@@ -37,6 +39,27 @@ class Cost:
     calls_per_step: int  # gradients per local step
     full_passes: int  # full local passes per job
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
+    written: int = dataclasses.field(default=0, compare=False)  # by a job's hooks, with one step
+
+
+class Counter(TorchDispatchMode):
+    """Counts operations and the numbers that they write, while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations = self.written = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            self.operations += 1
+            outputs = result if isinstance(result, tuple | list) else (result,)
+            self.written += sum(out.numel() for out in outputs if isinstance(out, Tensor))
+        return result
 
 
 class _ShapeClient(Client):
@@ -113,10 +136,11 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     down = hooks.vectors("broadcast", Record(server), each_round, counts, h)
 
     client = _ShapeClient(setting.d, dtype, down, mine)
-    local = hooks.vectors("local_init", client, h)
-    changed = hooks.vectors("local_step", Record(local), client, h)
-    hooks.changes("local_step", changed, local)
-    upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
+    with Counter() as job:
+        local = hooks.vectors("local_init", client, h)
+        changed = hooks.vectors("local_step", Record(local), client, h)
+        hooks.changes("local_step", changed, local)
+        upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
     hooks.averages("local_final", upload)
     hooks.replaces("local_final", keep, mine, "client_init")
 
@@ -137,4 +161,5 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         descends=client.descends,
+        written=job.written + size(local) + carried,
     )

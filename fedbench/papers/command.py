@@ -10,7 +10,7 @@ from pathlib import Path
 from fedbench import provenance
 from fedbench.config.options import conf_dir
 from fedbench.config.places import SHOWN
-from fedbench.errors import ConfigError, DataError, Parser, RunError, UsageError, UserError
+from fedbench.errors import ConfigError, DataError, Lines, Parser, RunError, UsageError, UserError
 from fedbench.papers import FIGURES
 from fedbench.papers.evidence import SCALES, made
 from fedbench.papers.figure import Figure, experiment, shown
@@ -27,7 +27,7 @@ _EXAMPLES = """examples:
   fedbench figures --why padamfed-accuracy-iid     how a claim has its word: numbers by seed, runs, commands
   fedbench figures padamfed/fig1 local.steps=20    the figure with another setting, beside the published one
   fedbench figures loss_scale --scale cpu --redraw   redraws from the kept results: no runs, no data
-Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/;
+Results: outputs/figures/<figure>/<scale>/ (small, to be committed), of scale smoke in outputs/smoke/; \
 the runs behind them: outputs/runs/, and lists of them: outputs/sweeps/."""
 
 
@@ -73,7 +73,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="fedbench figures",
         description="Make the papers' figures and tables.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Lines,
     )
     words = (
         "figures, and overrides: of how they are computed (data.root, device, ...), or of what: such a figure"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedbench.config.config import Config, Local
 from fedbench.data import Dataset, transforms
@@ -21,6 +21,7 @@ from fedbench.errors import ConfigError
 from fedbench.fields import AVERAGE, unread
 from fedbench.method import Algorithm, Setting
 from fedbench.method.cost import Cost
+from fedbench.models.layers import BatchNorm2d
 from fedbench.runs import traces
 from fedbench.schedule.rates import ExponentialRate, StepRate
 from fedbench.schedule.trace import Trace
@@ -221,6 +222,25 @@ def check_work(local: Local, steps: int, needed: int, device: torch.device) -> N
     key = next((key for key in ("epochs", "epochs_range") if getattr(local, key) is not None), "steps")
     what = f"a job of {steps:,} local steps"
     refuse_too_large(f"local.{key}", unread(getattr(local, key)), what, needed, device)
+
+
+def check_norm(config: Config, model: nn.Module, sample: Tensor) -> None:
+    """Refuse mini-batches of one sample where batch norm has one value per channel then: it is its own mean,
+    so the layer's output does not depend on the input. `sample`: (1, *shape)."""
+    model, found = copy.deepcopy(model), list[str]()
+    for name, layer in model.named_modules():
+        if isinstance(layer, BatchNorm2d):
+            layer.register_forward_pre_hook(
+                lambda _, inputs, name=name: found.append(name) if inputs[0][0, 0].numel() == 1 else None
+            )
+    with torch.no_grad():
+        model(sample)
+    if found:
+        local = config.local
+        key = "batch_share" if local.batch_share is not None else "batch_size"
+        why = f"batch norm in the layer {found[0]} has one value per channel of a mini-batch of one sample"
+        allowed = f"{why}, and gives zeros; take larger ones, or another model.norm"
+        raise ConfigError(f"local.{key}", getattr(local, key), allowed)
 
 
 def check_place(place: str, processes: int) -> None:

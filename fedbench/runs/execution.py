@@ -32,6 +32,7 @@ from fedbench.engine.choose import (
     make_executor,
     measure_model,
     plain_chunk,
+    planned_bytes,
     step_threads,
     wide_batch,
 )
@@ -49,7 +50,7 @@ from fedbench.runs.costs import rounds_between, spent_by
 from fedbench.runs.problem import Problem
 from fedbench.runs.server_loop import ServerLoop
 from fedbench.runs.session import OnDevice, Session
-from fedbench.schedule.report import waiting_sums
+from fedbench.schedule.report import sums_under_way, waiting_sums
 
 # ---- what can be said before anything is put on the device -----------------------------------------------
 
@@ -66,6 +67,7 @@ class Placement:
     most: int  # clients of a chunk that fit in the memory
     state_bytes: int  # that this process's clients keep between their jobs, or the server of their uploads
     threads: int  # CPU threads: as configured, else those that the work of a step is worth; with a GPU all
+    planned: int  # bytes of the device's memory that it will take
 
 
 def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Placement:
@@ -79,28 +81,47 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
     cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
+    if width == 1:
+        checks.check_norm(config, problem.model, sample)
     calls = config.rounds * int(problem.steps.max())
     cohort = min(config.clients.per_round, config.clients.total)
     indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))
     checks.check_work(config.local, int(problem.steps.max()), indices, device)
-    load = Load(cost, problem.layout.d, width, cohort, calls, indices).among(group.size)
+    d = problem.layout.d
+    load = Load(cost, d, width, cohort, calls, indices).among(group.size)
 
+    state_bytes = group.clients(N) * problem.cost.client_state * item
+    state = choose_state(config.state.place, state_bytes, device)
+    fixed = item * (_beside_chunks(problem) + waiting) + (state_bytes if state == "memory" else 0)
+    if _is_reused(problem, load, device):
+        fixed += item * ds.x_train.numel()
+    vectors = max(load.vectors, (problem.cost.written + 2 * problem.cost.client_state) / d + 2)
+    load = replace(load, fixed=fixed, vectors=vectors)
     threads, most, chunk, engine = config.threads or THREADS, 1, 1, "loop"
     if config.engine != "loop":
         most, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
         chunk = plain_chunk(load, most, threads, device)
-    state_bytes = group.clients(N) * problem.cost.client_state * item
-    state = choose_state(config.state.place, state_bytes, device)
     choice = EngineChoice(engine, min(config.chunk or chunk, load.cohort), state)
     checks.check_place(choice.state, group.size)
     if config.threads is None and device.type == "cpu":
         threads = step_threads(load, choice.chunk)
-    return Placement(device, group, load, graphs, choice, most, state_bytes + waiting * item, threads)
+    planned = planned_bytes(load, choice.chunk, item)
+    return Placement(
+        device, group, load, graphs, choice, most, state_bytes + waiting * item, threads, planned
+    )
+
+
+def _beside_chunks(problem: Problem) -> int:
+    """Numbers of the server's state before and after a step, what it sends, the model, and the sums of
+    uploads under way."""
+    cost, d = problem.cost, problem.layout.d
+    sums = sums_under_way(problem.trace)
+    return 2 * (d + cost.server_state) + cost.downlink + 2 * d + (sums + 1) * cost.uplink
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:
     """Set what torch uses in the whole process while the run computes: threads, kernels, TF32."""
-    keep_memory()
+    keep_memory(placement.planned if placement.device.type == "cpu" else 0)
     config, device = problem.config, placement.device
     torch.set_num_threads(placement.threads)
     torch.backends.cuda.matmul.allow_tf32 = config.precision == "tf32"
@@ -275,7 +296,8 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
         how = placement.device, problem.dtype, config.precision, config.deterministic, placement.threads
         noise = config.dataset.noise and (config.dataset.noise, problem.division.assignment.tobytes())
         more = [noise] if noise else []
-        rest = (config.model.name, *options), config.loss, *how, _is_reused(problem, placement), *more
+        reused = _is_reused(problem, placement.load, placement.device)
+        rest = (config.model.name, *options), config.loss, *how, reused, *more
 
     def make() -> OnDevice:
         objective = _objective(problem, placement)
@@ -288,11 +310,11 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
     return session.on_device(dataset, rest, make)
 
 
-def _is_reused(problem: Problem, placement: Placement) -> bool:
+def _is_reused(problem: Problem, load: Load, device: torch.device) -> bool:
     """Whether to convert the training samples once, not in every mini-batch. On a GPU that costs nothing."""
-    load, x = placement.load, problem.dataset.x_train
+    x = problem.dataset.x_train
     drawn = load.calls * load.cohort * load.batch
-    return placement.device.type == "cpu" and x.numel() <= SMALL and drawn >= len(x)
+    return device.type == "cpu" and x.numel() <= SMALL and drawn >= len(x)
 
 
 def _objective(problem: Problem, placement: Placement) -> Objective:
@@ -316,7 +338,7 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
     if share := chosen.noise:
         each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
         noise = each.to(device, dtype)
-    inputs = transforms.in_slices(to_input, x) if _is_reused(problem, placement) else None
+    inputs = to_input(x) if _is_reused(problem, placement.load, device) else None
     tensors = (x, y, *(tensor for tensor in (mean, std, black, noise, inputs) if tensor is not None))
     return Objective(
         copy.deepcopy(problem.model).to(device),

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from fedbench.config.config import Config, flat
 from fedbench.engine.objective import TASKS
-from fedbench.errors import first_line
+from fedbench.errors import RunError, first_line
 from fedbench.files import one_line_os_errors, write_text
 from fedbench.loggers.backends import BACKENDS, LoggedRun, Logger, Point
 from fedbench.runs.execution import Execution
@@ -134,8 +134,7 @@ class Logged(Observer):
     """The loggers of a run. If one fails, a warning is logged, and the run goes on without it."""
 
     def __init__(self, here: RunDirectory, config: Config) -> None:
-        choices = {key: value for key, value in flat(config.given).items() if not key.startswith("logger.")}
-        self.config, self.run = config, LoggedRun(here.path, choices, _sweep(here))
+        self.config, self.run = config, _logged_run(here, config)
         self.loggers: dict[str, Logger] = {}
 
     def begin(self, execution: Execution, rows: Sequence[Row]) -> None:
@@ -151,8 +150,7 @@ class Logged(Observer):
         self._each(lambda logger: logger.log([Point.of(row)]))
 
     def end(self, results: Mapping[str, Any] | None) -> None:
-        known = {key: results[key] for key in _LOGGED if results.get(key) is not None} if results else None
-        self._each(lambda logger: logger.close(known))
+        self._each(lambda logger: logger.close(_results(results)))
         self.loggers = {}
 
     def _each(self, call: Callable[[Logger], None]) -> None:
@@ -163,6 +161,30 @@ class Logged(Observer):
                 del self.loggers[name]
                 reason = first_line(error, named=True)
                 log.warning("logger=%s: %s; the run goes on without it", name, reason)
+
+
+def hand_over(here: RunDirectory, config: Config) -> None:
+    """Send all points and the results of a finished run to the loggers of its configuration. Raises RunError,
+    with what a logger says."""
+    rows, run = here.rows(), _logged_run(here, config)
+    for options in config.logger:
+        try:
+            logger: Logger = BACKENDS[options.name](options, run)
+            logger.open()
+            logger.log([Point.of(row) for row in rows])
+            logger.close(_results(here.summary))
+        except (Exception, SystemExit) as error:  # whatever a library does
+            raise RunError(f"logger={options.name}: {first_line(error, named=True)}") from error
+
+
+def _logged_run(here: RunDirectory, config: Config) -> LoggedRun:
+    choices = {key: value for key, value in flat(config.given).items() if not key.startswith("logger.")}
+    return LoggedRun(here.path, choices, _sweep(here))
+
+
+def _results(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What loggers get of a summary."""
+    return {key: summary[key] for key in _LOGGED if summary.get(key) is not None} if summary else None
 
 
 def _sweep(here: RunDirectory) -> str | None:

@@ -15,6 +15,7 @@ from fedbench.config.config import Config, flat
 from fedbench.config.identity import run_hash
 from fedbench.engine.choose import EngineChoice, choose_device, vmap_seconds
 from fedbench.errors import RunError, UserError, first_line
+from fedbench.machine import resident
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs import checks, stored
 from fedbench.runs.checkpoint import Checkpointer, Saved
@@ -24,7 +25,7 @@ from fedbench.runs.metrics import ending
 from fedbench.runs.observers import Files, Logged, Observer, Shown
 from fedbench.runs.problem import problem_of
 from fedbench.runs.results import finish, write_reproduce
-from fedbench.runs.run_directory import CHECKPOINT, CONFIG, FAILED, REPRODUCE, RunDirectory
+from fedbench.runs.run_directory import CHECKPOINT, CONFIG, FAILED, REPRODUCE, SUMMARY, RunDirectory
 from fedbench.runs.session import Session
 from fedbench.runs.signals import Signals
 from fedbench.runs.training import train
@@ -52,6 +53,12 @@ class Run:
         """What it takes, compared with other runs."""
         return vmap_seconds(self.placement.load)
 
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the run will take; on a GPU, of its memory."""
+        here, plan = self.placement.device, self.placement.planned
+        return plan if here.type == "cuda" else plan + resident()
+
     def prepare(self, state: Path = Path("state"), kept: EngineChoice | None = None) -> Execution:
         """Put the run on its device, without computing anything of it. `state`: for clients' state on disk;
         `kept`: an earlier choice to keep."""
@@ -71,6 +78,8 @@ class Run:
         a second signal stopped the run at once).
         """
         config, here = self.config, RunDirectory(directory)
+        if not here.has(SUMMARY):
+            self.refuse_full_disk(directory)
         with here.locked():
             stored.refuse_other(here, config)
             if config.resume:
@@ -162,7 +171,9 @@ class Run:
         def under_way() -> str:
             writes = self.group.is_writer
             at = min(loop.version + 1, config.rounds)
-            return f"waits for the end of round {at}, to save it" if writes else ""
+            compiles = loop.trainer.executor.compiling
+            first = "the step to be compiled (a minute or so), then for " if compiles else ""
+            return f"waits for {first}the end of round {at}, to save it" if writes else ""
 
         observers: list[Observer] = [Files(target), Shown()]
         observers += [Logged(here, config)] if config.logger else []

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -65,6 +66,7 @@ class Signals:
         self._waits_for, self._raises = waits_for, raises
         self._others: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._relayed: list[int] = []
+        self._saying = threading.Lock()
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[Signals]:
@@ -80,10 +82,42 @@ class Signals:
         for number in taken:
             signal.signal(number, self._note)
         try:
-            yield self
+            with self._heard():
+                yield self
         finally:
             for number in taken:
                 signal.signal(number, before[number])
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Say at once, from a thread, what a stop signal waits for. Python calls a handler only when the
+        operation that the main thread is in has ended, which may take minutes."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+
+        def listen() -> None:
+            while (number := os.read(reading, 1)) not in (b"", b"\0"):
+                if number[0] in (*_STOPS, *_HANGUPS) and number[0] not in self._others:
+                    self._say()
+
+        before, thread = signal.set_wakeup_fd(writing, warn_on_full_buffer=False), Thread(target=listen)
+        thread.daemon = True
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            os.write(writing, b"\0")
+            thread.join()
+            os.close(reading)
+            os.close(writing)
+
+    def _say(self) -> None:
+        """Print what the first stop signal waits for, once."""
+        if self._saying.acquire(blocking=False) and (waits_for := self._waits_for()):
+            line = f"fedbench: stopping: {waits_for}; a second Ctrl-C stops at once"
+            with contextlib.suppress(RuntimeError, OSError):  # the signal may have interrupted a print
+                print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
 
     def relay(self) -> None:
         """Pass recorded signals to the handlers that had them before, which may end the process."""
@@ -98,10 +132,7 @@ class Signals:
             self.save = True
         elif self.stop is None:
             self.stop = signal.Signals(number)
-            if waits_for := self._waits_for():
-                line = f"fedbench: stopping: {waits_for}; a second Ctrl-C stops at once"
-                with contextlib.suppress(RuntimeError, OSError):  # the signal may have interrupted a print
-                    print(f"\n{line}" if sys.stderr.isatty() else line, file=sys.stderr, flush=True)
+            self._say()
         else:
             self.at_once = True
             if self._raises:

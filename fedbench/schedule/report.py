@@ -46,12 +46,23 @@ def waiting_sums(trace: Trace) -> int:
     """Most updates at one time that are still to come and have a client whose earlier upload is there. A
     server that caches uploads keeps a sum for each of them."""
     jobs = np.flatnonzero(trace.next_applied >= 0)
-    update = trace.applied_update[trace.next_applied[jobs]]
+    return _most_begun(trace, jobs, trace.applied_update[trace.next_applied[jobs]], 0)
+
+
+def sums_under_way(trace: Trace) -> int:
+    """Most updates at one time of which a part has been trained, each a sum of uploads."""
+    jobs = np.flatnonzero(trace.applied_update >= 0)
+    return _most_begun(trace, jobs, trace.applied_update[jobs], 1)
+
+
+def _most_begun(trace: Trace, jobs: Ints, update: Ints, after: int) -> int:
+    """Most updates at one time that `jobs` have begun and that are still to come. `after`: versions for which
+    the sum of an update remains."""
     begun = np.full(trace.updates, trace.updates, dtype=np.int64)
     np.minimum.at(begun, update, trace.start_version[jobs])
-    of, span = np.flatnonzero(begun < trace.updates), trace.updates + 1
-    change = np.bincount(begun[of], minlength=span) - np.bincount(of, minlength=span)
-    return int(np.cumsum(change).max())
+    of, span = np.flatnonzero(begun < trace.updates), trace.updates + 2
+    change = np.bincount(begun[of], minlength=span) - np.bincount(of + after, minlength=span)
+    return int(np.cumsum(change).max(initial=0))
 
 
 def _cumulative_work(trace: Trace, made: Ints, all_of_it: Ints) -> Ints:

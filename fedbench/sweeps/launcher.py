@@ -53,7 +53,7 @@ class Launcher:
         parts = [f"{len(slots)} process{'es' if len(slots) > 1 else ''}", *(f"{word} each" for word in words)]
         log.info(", ".join([*parts, *([f"on {', '.join(where)}"] if where else [])]))
         shared = zip(slots, self.sharing(slots), strict=True)
-        made = [Slot(device, sharing, self.words(device, config)) for device, sharing in shared]
+        made = [Slot(device, sharing, self.words(device, config), len(slots)) for device, sharing in shared]
         Pool(Work(context, task, config, sorted(runs, key=lambda run: -run.seconds)), made).run()
 
     def starts_processes(self, runs: int) -> bool:

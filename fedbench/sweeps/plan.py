@@ -19,6 +19,7 @@ from fedbench.config.identity import digest
 from fedbench.config.options import option_keys
 from fedbench.config.overrides import Grid, Value, listed, parse, typed, written
 from fedbench.errors import UsageError, UserError, counted, word
+from fedbench.machine import memory
 from fedbench.runs import stored
 from fedbench.runs.run_directory import CHECKPOINT, RunDirectory
 
@@ -35,6 +36,8 @@ class PlannedRun:
     config: Config
     seconds: float = 0.0
     """What it takes, compared with the other runs."""
+    memory: int = 0
+    """Bytes of memory that it takes, of a GPU where it is computed on one."""
 
     @property
     def has_ended(self) -> bool:
@@ -149,25 +152,26 @@ class Wanted:
 
 def examined(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     """Make the checks that need the user's code, torch and the data: hyper-parameters, model, device; once
-    for all seeds. Returns the runs with their `seconds`. `of`: how many runs the sweep has. Raises a
-    UserError that names the run."""
+    for all seeds. Returns the runs with their `seconds` and `memory`. `of`: how many runs the sweep has.
+    Raises a UserError that names the run."""
     if not runs:  # and torch is not needed
         return []
     from fedbench.runs.run import Run
     from fedbench.sweeps.job import session
 
-    seconds: dict[str, float] = {}
+    known: dict[str, tuple[float, int]] = {}
     found = []
     for run in runs:
         but_for_the_seed = digest(
             {key: value for key, value in run.config.choices.items() if role(key) != SEED}
         )
-        if but_for_the_seed not in seconds:
+        if but_for_the_seed not in known:
             with naming_the_run(run.choices, of):
                 made = Run(run.config, session())
                 made.refuse_full_disk(run.place)
-                seconds[but_for_the_seed] = made.seconds
-        found.append(replace(run, seconds=seconds[but_for_the_seed]))
+                known[but_for_the_seed] = made.seconds, made.memory
+        seconds, memory = known[but_for_the_seed]
+        found.append(replace(run, seconds=seconds, memory=memory))
     return found
 
 
@@ -228,6 +232,11 @@ def preview(runs: Sequence[PlannedRun]) -> Iterator[str]:
             said[run.place] = f"goes on from round {here.last_round}" if begun else "to run"
     places = ", ".join(dict.fromkeys(str(place.parent) for place in said))
     yield f"{counted(len(said), 'run')} in {places}, {len(said) - len(missing)} finished"
-    examined(missing, len(runs))
+    if found := examined(missing, len(runs)):
+        from fedbench.engine.memory import gib  # torch is loaded now
+
+        most = "at most " if len(found) > 1 else ""
+        left = gib(memory().available)
+        yield f"  {most}about {gib(max(run.memory for run in found))} of memory a run; {left} are left here"
     for place, what in said.items():
         yield f"  {place.name}: {what}"

@@ -29,6 +29,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fedbench.errors import counted
+from fedbench.machine import kills
 from fedbench.runs.run_directory import FINISHED, RunDirectory
 from fedbench.runs.signals import Interrupted, Signals, stop_with_parent
 from fedbench.sweeps.job import RunJob, ended_line, prepared, record_failure
@@ -76,6 +77,7 @@ class Slot:
     device: str | None
     sharing: int
     words: Sequence[str]
+    processes: int  # of the sweep, which share the machine's memory
 
 
 def prepare() -> None:
@@ -103,6 +105,7 @@ class Pool:
         self.stopping = _CONTEXT.Value("b", 0, lock=False)
         self.workers: dict[int, BaseProcess] = {}
         self.said: set[int] = set()
+        self.kills = kills()  # of the machine, before now
 
     def run(self) -> None:
         """Compute all runs. Raises Interrupted after a signal."""
@@ -139,13 +142,24 @@ class Pool:
         made.start()
         return made
 
+    def _end_of(self, worker: BaseProcess) -> str:
+        """How a worker has died, in words."""
+        code = worker.exitcode or 0
+        if code >= 0:
+            return f"ended (exit code {code})"
+        killed, self.kills = kills() > self.kills, kills()
+        if -code == signal.SIGKILL and killed:
+            less = "fewer hydra.launcher.processes, or a smaller chunk, take less"
+            return f"was killed as the machine's memory ran out ({less})"
+        return f"was killed ({signal.Signals(-code).name})"
+
     def _ended(self, slot: int, worker: BaseProcess) -> None:
         """A worker has found no further run, or has died."""
         for number in [number for number, state in enumerate(self.states) if state == slot + 1]:
             self.states[number] = DONE
             run, log_file = self.work.runs[number], self.directory / WORKERS_LOG
             if not run.config.resume or RunDirectory(run.place).status not in FINISHED:  # else that of before
-                line = f"the process of this run died (exit code {worker.exitcode}); see {log_file}"
+                line = f"the process of this run {self._end_of(worker)}; see {log_file}"
                 record_failure(run.place, run.config, line)
             self.workers[slot] = self._started(slot)
 
@@ -221,6 +235,10 @@ def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Work
         from fedbench.engine.memory import share_device
 
         share_device(worker.slot.sharing, worker.slot.device)
+    if worker.slot.processes > 1:
+        from fedbench.engine.memory import share_machine
+
+        share_machine(worker.slot.processes)
     parent = multiprocessing.parent_process()
     assert parent is not None
     stop_with_parent(parent.is_alive)

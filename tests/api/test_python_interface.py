@@ -15,6 +15,7 @@ from run_files import metrics
 
 import fedbench
 from fedbench.cli import main
+from fedbench.config.identity import run_name
 from fedbench.data.builtin import digits
 from fedbench.errors import ConfigError, DataError, UsageError
 
@@ -48,6 +49,41 @@ def test_a_run_is_that_of_the_command_line() -> None:
     assert again.directory == fedbench.run(run.config).directory == run.directory
     assert (run.directory / "metrics.csv").stat().st_mtime_ns == written
     assert {"model.pt", "summary.json", "checkpoint.pt"} <= {path.name for path in run.directory.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: fedbench.run(SMALL, {"seed": 1}),
+            "run: directory={'seed': 1}: must be a path; all overrides",
+        ),
+        (lambda: fedbench.run(SMALL, config_dir=3), "run: config_dir=3: must be a path"),
+        (lambda: fedbench.run(["rounds=1", 3]), "overrides=['rounds=1', 3]: must be a list of texts such as"),
+        (lambda: fedbench.run(5), "overrides=5: must be a list of texts"),
+        (lambda: fedbench.sweep(SMALL, [1]), "sweep: grid=[1]: must be a mapping, such as {'seed': [0, 1]}"),
+        (lambda: fedbench.sweep(SMALL, {"seed": [0]}, [1]), "sweep: directory=[1]: must be a path"),
+        (lambda: fedbench.log_to("x", ["rounds=3"]), "log_to: rounds=3: must be logger=NAME or logger.NAME"),
+        (lambda: fedbench.log_to("x", []), "log_to: name a logger"),
+    ],
+)
+def test_an_argument_of_another_kind_is_one_line(call, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        call()
+    assert str(refused.value).startswith(says)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_float_has_a_short_name() -> None:
+    """Its identity has all 31 digits."""
+    for value, said in (
+        ("1e30", "lr_1e+30-"),
+        ("1e300", "lr_1e+300-"),
+        ("1e-30", "lr_1e-30-"),
+        ("5", "lr_5-"),
+    ):
+        config = fedbench.compose_config([f"algorithm.lr={value}"])
+        assert run_name(config).startswith(f"fedavg-digits-iid-logistic-seed0-{said}")
 
 
 def test_what_a_run_leaves() -> None:

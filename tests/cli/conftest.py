@@ -41,7 +41,9 @@ class Runs:
         if lr is not None and lr < 0:
             raise ConfigError("algorithm.lr", lr, "must be a number > 0")
         go = functools.partial(self.go, config)
-        return types.SimpleNamespace(config=config, seconds=1.0, go=go, refuse_full_disk=lambda place: None)
+        return types.SimpleNamespace(
+            config=config, seconds=1.0, go=go, refuse_full_disk=lambda place: None, memory=2**30
+        )
 
     def go(self, config: Config, directory: Path) -> types.SimpleNamespace:
         """Like its method; accuracy 0.5 + seed / 100."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ from fedbench import __version__, cli
 from fedbench.cli import listing
 from fedbench.config.config import GROUPS, Settings
 from fedbench.config.options import options
+from fedbench.errors import fitted
 from fedbench.fields import rules
 
 COMMAND = Path(sys.executable).parent / "fedbench"
@@ -40,8 +42,9 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Callab
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_gives_every_key_its_meaning(shown: Callable[..., str]) -> None:
+def test_help_gives_every_key_its_meaning(shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the value that is chosen now; neither the scales of experiments nor grids are among the groups."""
+    monkeypatch.setenv("COLUMNS", "120")
     out = shown("help", "partition=dirichlet", "partition.alpha=0.1", "rounds=7")
     assert out == shown("--help", "partition=dirichlet", "partition.alpha=0.1", "rounds=7")
     for key, rule in rules(Settings):
@@ -54,7 +57,34 @@ def test_help_gives_every_key_its_meaning(shown: Callable[..., str]) -> None:
     groups = out.split("Groups (group=option):")[1].split("Keys, with")[0]
     assert set(re.findall(r"^  (\w+):", groups, re.M)) == {*GROUPS, "logger", "experiment"}
     assert set(re.findall(r"^  fedbench ([a-z]+) ", out, re.M)) == {*cli.SUBCOMMANDS}
-    assert max(map(len, out.splitlines())) <= 120
+    assert max(map(len, out.splitlines())) <= 118
+
+
+@pytest.mark.parametrize("width", [64, 80])
+def test_every_help_fits_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words that are longer are left whole, as the address of a page of Hydra's."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words in [["help"], ["--hydra-help"], *(["help", name] for name in cli.SUBCOMMANDS)]:
+        with contextlib.suppress(SystemExit):
+            cli.main(words)
+        lines = capsys.readouterr().out.splitlines()
+        wide = [line for line in lines if len(line) > width and " " in line.strip()]
+        assert (words, wide) == (words, [])
+        assert len(lines) > 5
+
+
+def test_a_line_that_is_too_long_goes_on_below_its_last_column() -> None:
+    text = "  a b        what it is for\n  a long command        why\nplain words that are too long"
+    assert fitted(text, 26).splitlines() == [
+        "  a b        what it is",
+        "             for",
+        "  a long command",
+        "      why",
+        "plain words that are too",
+        "long",
+    ]
 
 
 def test_flags_that_show_something(shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

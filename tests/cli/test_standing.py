@@ -102,6 +102,11 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(real, fedbench: Call) 
     out = fedbench.done("-m", "--dry-run", *words, "hydra/launcher=processes", "hydra.launcher.processes=2")
     lines = out.splitlines()
     assert lines[0] == "12 runs in outputs/runs, 0 finished"
+    memory = re.fullmatch(
+        r"  at most about (\d\.\d) GiB of memory a run; [\d.]+ GiB are left here", lines.pop(1)
+    )
+    assert memory is not None
+    assert 0.1 <= float(memory[1]) <= 3  # torch, and little besides
     assert len({*lines[1:]}) == 12
     names = re.compile(r"  (fedavg|scaffold)-digits-\S+-seed[012]-\S*rounds_10-[0-9a-f]{12}: to run")
     assert all(names.fullmatch(line) for line in lines[1:])
@@ -116,7 +121,9 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(real, fedbench: Call) 
     assert fedbench("--dry-run", *one)[1] == "1 run in ., 1 finished\n  a: finished\n"
     (Path("a") / "summary.json").unlink()
     out = fedbench("--dry-run", *one)[1]
-    assert out == "1 run in ., 0 finished\n  a: goes on from round 2\n"
+    first, memory, last = out.splitlines()
+    assert (first, last) == ("1 run in ., 0 finished", "  a: goes on from round 2")
+    assert memory.startswith("  about ")
     assert fedbench("--dry-run", *SMALL, "algorithm.lr=9", "hydra.run.dir=a")[0] == 2  # holds another run
 
 
@@ -136,10 +143,11 @@ def test_nothing_is_downloaded(fedbench: Call, monkeypatch: pytest.MonkeyPatch, 
 def test_a_figure_says_what_it_would_run(fedbench: Call) -> None:
     """CIFAR-10's figure at scale smoke: two rates of each of three methods, then two seeds of seven."""
     out = fedbench.done("figures", "padamfed/cifar10", "--dry-run", "threads=1")
-    first, runs, *names, last = out.splitlines()
+    first, runs, memory, *names, last = out.splitlines()
     assert first == "padamfed/cifar10, smoke: the first runs of a search for 3 methods"
     assert (runs[:15], runs[-12:]) == ("6 runs in outpu", ", 0 finished")
     assert (len(names), {name.rpartition(": ")[2] for name in names}) == (6, {"to run"})
+    assert " of memory a run; " in memory
     assert last == "then what the search still asks for, and 14 runs of the winners"
     assert files() == set()
     assert fedbench("figures", "--all", "--list")[0] == 0

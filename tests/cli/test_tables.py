@@ -192,7 +192,7 @@ def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path) -
     words += ["hydra/launcher=processes", "hydra.launcher.processes=1"]
     code, _, err = fedbench("-m", *words, "seed=0,1,2")
     assert code == 1
-    line = "the process of this run died (exit code -9); see s/workers.log"
+    line = "the process of this run was killed (SIGKILL); see s/workers.log"
     assert f"1 of 3 runs failed: {line}" in err
     rows = [(row["seed"], row["status"], row["error"]) for row in read(tmp_path / "s" / "runs.csv")]
     assert rows == [("0", "failed", line), ("1", "completed", ""), ("2", "completed", "")]

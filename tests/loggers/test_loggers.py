@@ -171,6 +171,27 @@ def test_what_is_logged_is_the_table_also_after_an_interruption(
     same(READERS[logger](tmp_path), expected(tmp_path))
 
 
+@pytest.mark.parametrize("logger", list(READERS))
+def test_a_finished_run_is_handed_to_a_logger(tmp_path: Path, database: str, logger: str) -> None:
+    """Twice, and all points are there once."""
+    needs(logger)
+    api.run(BASE, tmp_path)
+    for _ in range(2):
+        api.log_to(tmp_path, overrides(logger, database, tmp_path))
+        same(READERS[logger](tmp_path), expected(tmp_path))
+
+
+def test_another_user_has_another_lock(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where there can be none, the run is logged all the same."""
+    needs("mlflow")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    api.run([*BASE, *overrides("mlflow", database, tmp_path)], tmp_path / "run")
+    same(mlflow_points(tmp_path / "run"), expected(tmp_path / "run"))
+
+
 def test_tensorboard_reads_hyper_parameters_and_results(tmp_path: Path) -> None:
     needs("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -16,7 +16,8 @@ from fedbench.api import compose_config
 from fedbench.cli import main
 from fedbench.config.identity import run_hash
 from fedbench.config.options import conf_dir
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, DataError, RunError
+from fedbench.fields import read
 from fedbench.loggers import backends
 from fedbench.loggers.backends import LoggedRun, Logger, Point
 from fedbench.loggers.options import LOGGERS, TensorBoard, WandB
@@ -50,6 +51,35 @@ class Recorded(Logger):
 
     def close(self, results: Mapping[str, Any] | None) -> None:
         self._called("close", results)
+
+
+def test_a_finished_run_is_handed_to_a_further_logger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: None
+) -> None:
+    monkeypatch.setitem(backends.BACKENDS, "tensorboard", Recorded)
+    monkeypatch.setattr(Recorded, "calls", [], raising=False)
+    monkeypatch.setattr(Recorded, "wrong", {}, raising=False)
+    with pytest.raises(DataError, match="no run has finished here"):
+        api.log_to(tmp_path / "run", ["logger=tensorboard"])
+    summary = api.run(BASE, tmp_path / "run").summary
+    assert Recorded.calls == []
+    for before in (None, 1):
+        api.log_to(tmp_path / "run", {"logger": ["tensorboard"]})
+        ((_, known), (_, steps), (_, results)) = Recorded.calls
+        assert (known, steps) == (before, [0, 1, 2, 3])
+        assert results["final_accuracy"] == summary["final_accuracy"]
+        assert results["status"] == "completed"
+    monkeypatch.setattr(Recorded, "wrong", {"log": lambda: 1 / 0})
+    with pytest.raises(RunError, match=r"^logger=tensorboard: ZeroDivisionError: "):
+        api.log_to(tmp_path / "run", ["logger=tensorboard"])
+
+
+@pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:///tmp/mlruns", "file:mlruns", "/tmp/x", 3])
+def test_mlflow_takes_no_directory(uri: object) -> None:
+    with pytest.raises(ConfigError, match=r"must be a URI such as sqlite:///mlflow.db or http://HOST:5000"):
+        read(LOGGERS["mlflow"], {"tracking_uri": uri}, "logger.mlflow")
+    for fine in ("sqlite:///a.db", "http://127.0.0.1:5000", "postgresql+psycopg2://u@h/d", "databricks"):
+        assert read(LOGGERS["mlflow"], {"tracking_uri": fine}, "logger.mlflow").tracking_uri == fine
 
 
 @pytest.fixture

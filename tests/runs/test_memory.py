@@ -48,6 +48,25 @@ def test_processes_on_a_gpu_plan_with_their_part_of_its_memory(monkeypatch: pyte
     assert chunks == [int(0.5 * (80 << 30) / client), int(0.5 * (80 << 30) / 12 / client)]
 
 
+def test_what_a_method_computes_takes_memory_of_each_client() -> None:
+    """While a step is recorded, all vectors that it computes are there: about 30 in FedAdamW, with two
+    moments, and fewer than 10 in FedAvg. SCAFFOLD's clients keep one, which is there before and after."""
+
+    def load(name: str) -> Load:
+        return Run(compose_config([f"algorithm={name}", "model=mlp", "engine=vmap"])).placement.load
+
+    vectors = {name: load(name).vectors for name in ("fedavg", "scaffold", "fedadamw")}
+    assert vectors["fedavg"] == 10.0 <= vectors["scaffold"] < vectors["fedadamw"]
+    for name, kept in (("scaffold", 1), ("fedadamw", 0)):
+        run = Run(compose_config([f"algorithm={name}", "model=mlp", "engine=vmap"]))
+        written, d = run.problem.cost.written, run.problem.layout.d
+        assert run.placement.load.vectors == max(10.0, written / d + 2 * kept + 2)
+    sizes = run.problem.cost
+    beside = 2 * (d + sizes.server_state) + sizes.downlink + 2 * d + 2 * sizes.uplink  # of one sum under way
+    reused = run.problem.dataset.x_train.numel()
+    assert run.placement.load.fixed in (4 * beside, 4 * (beside + reused))
+
+
 CA2FL = (
     "algorithm=ca2fl rounds=60 clients.total=90 clients.per_round=3 local.steps=1 local.batch_size=2 "
     "model=mlp progress=none engine=vmap eval.every=60"

@@ -3,6 +3,7 @@ somebody else handles (submitit requeues on it) is relayed once a checkpoint is 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from fedbench.cli import main
 from fedbench.runs.run import Run
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.server_loop import ServerLoop
-from fedbench.runs.signals import Interrupted, stop_with_parent
+from fedbench.runs.signals import Interrupted, Signals, stop_with_parent
 
 SLOW = """
 import os
@@ -64,6 +65,35 @@ def said(process: subprocess.Popen, place: Path, text: str) -> None:
         assert process.poll() is None, (place / "errors").read_text()
         assert time.monotonic() < deadline, (place / "errors").read_text()
         time.sleep(0.05)
+
+
+def test_what_a_signal_waits_for_is_said_while_an_operation_goes_on(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Python calls a signal's handler only after the operation: here one that begins again when a signal
+    comes, as those that compute do."""
+    reading, writing = os.pipe()
+    found = []
+
+    def signalled() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while not (said := capfd.readouterr().err) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        found.append((said, signals.stop))
+        os.write(writing, b"1")
+
+    with Signals(lambda: "waits for a stone").installed() as signals:
+        sender = threading.Timer(0.2, signalled)
+        sender.start()
+        libc, place = ctypes.CDLL(None), ctypes.create_string_buffer(1)
+        while libc.read(reading, place, 1) != 1:  # without Python's own check for signals
+            pass
+        sender.join()
+    assert signals.stop == signal.SIGTERM
+    assert [said for said, _ in found] == [f"fedbench: stopping: waits for a stone{SECOND}\n"]
+    for end in (reading, writing):
+        os.close(end)
 
 
 @pytest.mark.slow

@@ -276,7 +276,7 @@ def test_a_dry_run_says_what_would_run(tmp_path: Path, capsys: pytest.CaptureFix
     """Six trials of one seed and two winners over the two other seeds; nothing is written."""
     assert tune(tmp_path / "t", "--dry-run") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-8] == f"6 runs in {tmp_path / 't' / 'trials'}, 0 finished"
+    assert lines[-9] == f"6 runs in {tmp_path / 't' / 'trials'}, 0 finished"
     assert all(line.endswith(": to run") for line in lines[-7:-1])
     assert lines[-1] == f"then 4 runs of the winners in {tmp_path / 't' / 'final'}"
     assert not (tmp_path / "t").exists()
