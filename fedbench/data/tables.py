@@ -160,9 +160,6 @@ def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> tuple[Sa
         only = f"only the column {', '.join(train.columns)}"
         needed = "one for the features is needed (separated by commas?)"
         raise DataError(f"{train.where}: has {only}; {needed}")
-    for name in names:
-        if (kind := train.columns[name].kind) not in (NUMBERS, TEXTS):
-            raise train.holds(name, f"{kind}; numbers or texts are expected, and {_leaving(name)}")
     texts = [name for name in names if not train.has_numbers(name)]
     features: list[Feature] = [(name, None) for name in names if name not in texts]
     for name in texts:
@@ -173,15 +170,11 @@ def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> tuple[Sa
     return [encoded(part, features, train.where) for part in parts], (*features,)
 
 
-def _leaving(name: str) -> str:
-    return f"dataset.drop=[{name}] leaves it out"
-
-
 def _categories(part: Part, name: str) -> list[str]:
     """The categories of a column, in order. Raises DataError for a column of dates, or of so many different
     texts that they say nothing about another row."""
     categories = [str(value) for value in part.distinct(name)[0]]
-    leave = _leaving(name)
+    leave = f"dataset.drop=[{name}] leaves it out"
     if part.columns[name].kind == TEXTS and all(map(_DATE.fullmatch, categories)):
         raise part.holds(
             name, f"dates, such as '{categories[0]}'; numbers or texts are expected, and {leave}"

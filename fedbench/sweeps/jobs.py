@@ -106,6 +106,8 @@ def _record_loss(run: RunDirectory, job: Job, state: State) -> None:
     """Write that a run failed because its job was lost."""
     said = run.job or {}
     why = _LOST.get(state.name, f"ended ({state.name})")
+    if state.name == GONE and not Path(job.log).exists():
+        why = "was taken out of the queue before it began"
     line = f"job {job.id} {why}; {_log_of(job)}"
     before = run.summary or {}
     if not said.get("resume", True) and before.get("status") in (*FINISHED, PAUSED):

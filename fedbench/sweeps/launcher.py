@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 
 from hydra.core.utils import configure_log, setup_globals
@@ -99,8 +100,17 @@ class Launcher:
 
 
 def cores() -> int:
-    """CPU cores that this process may use. A Slurm without affinity says only in a job's environment how many
-    these are."""
+    """CPU cores that this process may use. A Slurm without affinity says only in the environment how many a
+    task has, or how many its job has on the node, for all tasks of the step."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = [os.environ.get(name, "") for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")]
-    return min([here, *(int(text) for text in told if text.isdecimal() and int(text) > 0)])
+    own, job, tasks = (_first_number(os.environ.get(name, "")) for name in _SLURM)
+    return max(1, min(here, own or here, (job or here) // (tasks or 1)))
+
+
+_SLURM = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_STEP_TASKS_PER_NODE")
+
+
+def _first_number(text: str) -> int | None:
+    """Of `2(x3),1`, tasks on nodes, the first."""
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None

@@ -17,6 +17,7 @@ from run_files import read
 from fedbench.cli import main
 from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.server_loop import ServerLoop
+from fedbench.sweeps.launcher import cores  # as it is: the fixture of all tests replaces it
 
 WORDS = ["rounds=5", "clients.total=4", "clients.per_round=2", "local.steps=1", "progress=none"]
 SWEEP = [*WORDS, "-m", "seed=0,1,2", "hydra.sweep.dir=s", "hydra/launcher=slurm"]
@@ -143,6 +144,14 @@ def test_a_lost_job_costs_only_its_own_run(
         assert rows[1]["error"] == f"{words}; slurmstepd: error: why it ended ({log})"
 
 
+def test_a_job_that_has_left_no_log_never_began(slurm: Slurm, said: Said) -> None:
+    """Slurm keeps nothing of a job of an array that is cancelled while it waits."""
+    said(*SWEEP, LEAVE)
+    slurm.says(_0="RUNNING", _1="PENDING")
+    said("collect", "s")
+    assert "job 12_2 was taken out of the queue before it began" in read(Path("s/runs.csv"))[2]["error"]
+
+
 def test_what_slurm_does_not_answer_is_not_concluded(slurm: Slurm, said: Said) -> None:
     said(*SWEEP, LEAVE)
     (slurm.place / "down").touch()
@@ -217,6 +226,29 @@ def test_no_slurm_here(said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 # ---- inside a job ----
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, 8),
+        ({"SLURM_CPUS_PER_TASK": "1", "SLURM_CPUS_ON_NODE": "4"}, 1),
+        ({"SLURM_CPUS_ON_NODE": "4"}, 4),
+        ({"SLURM_CPUS_ON_NODE": "4", "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}, 2),
+        ({"SLURM_CPUS_ON_NODE": "2", "SLURM_STEP_TASKS_PER_NODE": "4"}, 1),
+        ({"SLURM_CPUS_ON_NODE": "64"}, 8),
+    ],
+)
+def test_a_job_has_the_cores_that_slurm_gives_it(
+    said: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a node of eight whose Slurm binds no process to cores; the tasks of a step share the job's."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_STEP_TASKS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert cores() == expected
 
 
 @pytest.fixture

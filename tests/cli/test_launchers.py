@@ -22,7 +22,7 @@ SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=1", 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", ["joblib hydra.launcher.n_jobs=2", "submitit_local hydra.launcher.timeout_min=5"]
+    "words", ["joblib hydra.launcher.n_jobs=2", "submitit_local hydra.launcher.runs_per_job=2"]
 )
 def test_another_launcher_completes_a_sweep(words: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedbench", "-m", *SMALL, "seed=0,1", "hydra.sweep.dir=sweep"]

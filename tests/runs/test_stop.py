@@ -150,6 +150,23 @@ def test_a_signal_while_workers_start_stops_them(tmp_path: Path) -> None:
     assert "waits for 0" not in rest
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_any_instant_costs_nothing_that_was_computed(number: int, tmp_path: Path) -> None:
+    """While the process imports, reads data, trains or writes its last files."""
+    words = [sys.executable, "-m", "fedbench", "rounds=20", "progress=none", "engine=vmap"]
+    for instant in (0.5, 2.0, 4.0):
+        command = [*words, f"hydra.run.dir=at{instant}"]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        time.sleep(instant)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=300)
+        assert "Traceback" not in errors
+        assert process.returncode in ((0,) if number == signal.SIGUSR1 else (0, -number, 128 + number))
+        assert subprocess.run(command, cwd=tmp_path, timeout=300).returncode == 0
+        assert RunDirectory(tmp_path / f"at{instant}").status == "completed"
+
+
 CTRL_C = """
 import os, signal, time
 from fedbench.sweeps.pool import prepare
