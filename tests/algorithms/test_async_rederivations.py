@@ -9,11 +9,13 @@ import async_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from async_runs import FAILURES, HALF_NORMAL, count, make_async_walk, make_trace, problem, staleness
-from problem import models, relative_error
+from async_runs import FAILURES, HALF_NORMAL, SIZES, count, make_async_walk, make_trace, problem, staleness
+from problem import models, relative_error, walk_over
 
 from fedbench import algorithms
+from fedbench.api import compose_config
 from fedbench.engine.compiled import compiler_missing
+from fedbench.runs.traces import build_trace
 from fedbench.schedule.trace import Trace
 
 T, K = 14, 3
@@ -95,6 +97,29 @@ def test_clients_that_keep_nothing_work_on_several_jobs_at_once(case: str, kind:
     expected = oracle.follow(method(p, per_round, K, **values), trace, T)
     found = models(make_async_walk(p, name, trace, values, steps=K))
     assert relative_error(found, expected) < 1e-9
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("case", ["fedbuff-weighted", "ca2fl", "fadas", "masfl", "adamasfl"])
+def test_rounds_of_any_size_are_followed_job_by_job(case: str, engine: str) -> None:
+    """Under participation=bernoulli each mean is over those who came, and nobody changes nothing."""
+    words = ["participation=bernoulli", f"clients.total={len(SIZES)}", "clients.per_round=2", "rounds=14"]
+    trace = build_trace(compose_config(words))
+    cohorts = [trace.client[trace.applied(t)].tolist() for t in range(T)]
+    assert {0, 1, 4} <= {*map(len, cohorts)}
+    name, method, values, _ = CASES[case]
+    p = problem()
+    expected = method(p, 1, K, **values)
+    path = [expected.theta]
+    for cohort in cohorts:
+        sent, expected.S = expected.down(), len(cohort)
+        for client in cohort:
+            expected.arrive(client, expected.work(client, *sent), 0)
+        if cohort:
+            expected.update()
+        path.append(expected.theta)
+    found = models(walk_over(p, name, trace, values, per_round=2, steps=K, engine=engine))
+    assert relative_error(found, path) < 1e-9
 
 
 STEPS = {algorithms.get(case[0]).local_step: name for name, case in CASES.items()}
