@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import yaml
 
 from fedbench.api import compose_config
-from fedbench.errors import UserError
+from fedbench.errors import ConfigError, UserError
+from fedbench.files import as_yaml
 from fedbench.runs.run import Run
 
 TWO = "eval.model=mean_of_two"
@@ -149,3 +151,18 @@ def test_the_largest_and_the_smallest_rate_that_fit_are_taken() -> None:
     """0.1 * 8e7^5 = 3.28e38 and 0.1 * 3e-8^5 = 2.4e-39 in the sixth round; in float64 far more and less."""
     for words in ("=8e7", "=8.2e7 dtype=float64", "=5e-8", "=3e-8 dtype=float64"):
         Run(compose_config(["rounds=6", *f"{EXPONENTIAL}{words}".split()]))
+
+
+def test_batch_norm_of_one_value_per_channel_is_refused() -> None:
+    """On images of 8 x 8, ResNet-18's last maps have one pixel: with one sample, a value is its own mean."""
+    words = ["model=resnet18", "model.width=2", "model.norm=batch"]
+    with pytest.raises(ConfigError, match=r"^local\.batch_size=1: batch norm in the layer \S+ has one value"):
+        Run(compose_config([*words, "local.batch_size=1"]))
+    Run(compose_config([*words, "local.batch_size=2"]))
+    Run(compose_config([*words[:2], "model.norm=group", "local.batch_size=1"]))
+
+
+def test_a_path_that_is_no_utf8_is_written_and_read_back() -> None:
+    """As Python has the byte 0xe9 of a path under LC_ALL=POSIX."""
+    given = {"path": "caf\udce9", "text": "é"}
+    assert yaml.safe_load(as_yaml(given)) == given
