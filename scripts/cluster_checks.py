@@ -358,6 +358,7 @@ def main() -> int:
     if why := missing(args.accounting):
         print(f"skipped: {why}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemons end, too
     rows = []
     with tempfile.TemporaryDirectory(prefix="slurm-") as below:
         place = Path(below) / "cluster"
