@@ -36,11 +36,15 @@ def to_input(x: Tensor, mean: Tensor | None, std: Tensor | None, dtype: torch.dt
 def in_slices(to_input: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """to_input(x) of many samples (n, *shape), some at a time: what is computed on the way takes no memory
     worth counting. On a GPU as a whole."""
-    first = to_input(x[:1])
-    if x.device.type != "cpu" or first.data_ptr() == x.data_ptr():  # in the latter case nothing is computed
+    step = max(1, CHUNK // max(1, x[:1].numel()))
+    if x.device.type != "cpu" or len(x) <= step:
         return to_input(x)
-    step, whole = max(1, CHUNK // x[0].numel()), first.new_empty(len(x), *first.shape[1:])
-    for start in range(0, len(x), step):
+    first = to_input(x[:step])
+    if first.data_ptr() == x.data_ptr():  # nothing is computed
+        return to_input(x)
+    whole = first.new_empty(len(x), *first.shape[1:])
+    whole[:step] = first
+    for start in range(step, len(x), step):
         whole[start : start + step] = to_input(x[start : start + step])
     return whole
 

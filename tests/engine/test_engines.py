@@ -209,7 +209,8 @@ def test_full_gradients_of_unequal_clients(
     monkeypatch.setattr(walk.trainer.program, "accumulate", lambda *given: calls.append(1) or real(*given))
     trainer, everyone = walk.trainer, np.arange(4)
     monkeypatch.setattr(trainer.executor, "wide", wide)
-    found = trainer._full_gradient(walk.theta, {}, trainer.planner.jobs(everyone, np.zeros_like(everyone)))
+    blocks = trainer._full_pass(trainer.planner.jobs(everyone, np.zeros_like(everyone)))
+    found = trainer.executor.gradients(walk.theta, {}, *blocks)
     assert len(calls) == expected_calls
     for client in everyone:
         own = assignment == client
