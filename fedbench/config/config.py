@@ -367,7 +367,7 @@ class Config(Settings):
         return dict(_walk(self.given, ""))
 
 
-_ROLES = {**fields.roles(Settings), "experiment": WHAT, "scale": WHAT, "logger": HOW}
+_ROLES = {**fields.roles(Settings), "experiment": WHAT, "scale": WHAT, "logger": HOW, "hydra": HOW}
 _ROLES["verbose"] = HOW  # of older runs
 
 

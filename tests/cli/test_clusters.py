@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.singleton import Singleton
 from run_files import read
 
 from fedbench.cli import main
@@ -259,6 +260,7 @@ def time_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise RuntimeError("Job not requeued because: timed-out too many times.")
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)}
+    monkeypatch.setattr(Singleton, "_instances", {**Singleton._instances})  # the job's are not this process's
     signal.signal(signal.SIGUSR2, refuse)
     update = ServerLoop.update
 

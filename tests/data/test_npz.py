@@ -20,6 +20,7 @@ from option_helpers import load, refusal
 from fedbench.api import compose_config
 from fedbench.data.transforms import to_input
 from fedbench.errors import ConfigError, DataError
+from fedbench.machine import Memory
 from fedbench.runs.run import Run
 
 RNG = np.random.default_rng(0)
@@ -165,7 +166,7 @@ def test_a_header_that_does_not_fit_the_file(tmp_path: Path, shape: tuple[int, .
 
 def test_arrays_beyond_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.npz")
-    monkeypatch.setattr("os.sysconf", lambda name: 100 if name == "SC_PHYS_PAGES" else 2)
+    monkeypatch.setattr("fedbench.data.files.memory", lambda: Memory(total=200, available=100))
     assert re.fullmatch(r"needs \d{3} bytes of memory, this machine has 200", refused(path))
 
 

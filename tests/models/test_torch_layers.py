@@ -16,7 +16,7 @@ from fedbench.engine.objective import DeviceData, Objective
 from fedbench.errors import ConfigError
 from fedbench.models.registry import refuse_unsuitable
 from fedbench.runs.own_models import check_training
-from fedbench.torch_internals import _trace
+from fedbench.torch_internals import trace
 
 Shape = tuple[int, ...]
 EQUAL: dict[Shape, str] = {
@@ -167,7 +167,7 @@ def test_and_traced_as_a_compiled_step_is(shape: Shape) -> None:
         objective = Objective(Net(text, shape).double(), data)
         theta = objective.layout.flatten(dict(objective.model.named_parameters())).detach()
         one, vectorised, given = of_clients(objective, theta)
-        graph, _ = _trace(lambda *args, f=vectorised: f(*args)[:2], given, [])
+        graph, _ = trace(lambda *args, f=vectorised: f(*args)[:2], given, [])
         outputs = graph(
             *(tensor for tensor in (given[0], *given[1].values(), given[2].samples, given[2].real))
         )

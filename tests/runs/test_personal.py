@@ -28,8 +28,8 @@ def own_models(running: Execution) -> list[nn.Module]:
     kept = walk.trainer.store.tensors  # type: ignore[attr-defined]
     for i in range(walk.counts.N):
         module = copy.deepcopy(running.evaluator.model)
-        theta = walk.theta.clone()
-        theta[walk.algorithm._norm] = kept["norm"][i]  # type: ignore[attr-defined]
+        shared = walk.algorithm.shared(walk.theta)  # type: ignore[attr-defined]
+        theta = walk.algorithm.join(shared, kept["norm"][i])  # type: ignore[attr-defined]
         statistics = {name: kept[f"statistics:{name}"][i] for name in walk.statistics}
         module.load_state_dict({**running.evaluator.layout.unflatten(theta), **statistics}, strict=False)
         made.append(module)

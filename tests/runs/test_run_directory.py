@@ -85,7 +85,7 @@ def test_the_status_of_a_run_from_its_files(tmp_path: Path) -> None:
     (here.path / "summary.json").write_text('{"status": "comp')  # damaged
     assert here.summary is None
     assert here.has("summary.json")
-    assert here.status == "stopped"
+    assert here.status == "failed"
 
 
 def test_rows_that_are_not_whole_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -172,4 +172,4 @@ def test_the_model_of_nans_of_a_diverged_run_is_not_its_best(tmp_path: Path) -> 
     assert summary["rounds_to_accuracy"]["0.09"] is summary["rounds_to_validation_accuracy"]["0.09"] is None
     assert (summary["status"], summary["stopped"]) == ("diverged", None)
     (record,) = records(tmp_path)
-    assert record.outcome([0.09], record.rows)["rounds_to_0.09"] == ""
+    assert record.outcome("rounds_to_accuracy.0.09") is None
