@@ -156,7 +156,17 @@ def test_one_file_alone_knows_the_inside_of_hydra() -> None:
     assert knowing == ["fedbench.cli.run"]
 
 
-TOP_LEVEL = {"LICENSE", "README.md", "conf", "fedbench", "outputs", "pyproject.toml", "scripts", "tests"}
+TOP_LEVEL = {
+    "LICENSE",
+    "README.md",
+    "conf",
+    "fedbench",
+    "findings",
+    "outputs",
+    "pyproject.toml",
+    "scripts",
+    "tests",
+}
 
 
 def test_the_top_level_holds_only_what_was_chosen() -> None:
