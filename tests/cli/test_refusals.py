@@ -57,7 +57,7 @@ BAD = [
     ("list algoritms", "algoritms"),
     ("figures", "--all"),
     ("figures padamfed/fig3", "padamfed/fig"),
-    ("figures padamfed/fig1 rounds=3", "rounds=3"),
+    ("figures padamfed/fig1 rounds=-3", "rounds=-3"),
     ("figures padamfed/fig1 --scale huge", "huge"),
     ("--multirun seed=range(0,0)", "nothing to run"),
     ("--multirun hydra.run.dir=a,b", "Sweeping over Hydra's configuration is not supported"),
