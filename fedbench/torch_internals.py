@@ -24,7 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,16 +50,25 @@ except ImportError:
 
 
 __all__ = [
-    "TorchDispatchMode",
+    "BATCH_NORMS",
+    "DROPOUTS",
+    "NORMS",
+    "Watch",
     "abandon_capture",
+    "convolve",
     "grad_and_value",
     "in_transform",
     "is_out_of_memory",
     "is_transformed",
     "load",
+    "lstm_cell",
+    "lstm_cell_backward",
     "pack",
     "pytree",
     "tensors_in",
+    "trace",
+    "version_of",
+    "written_by",
 ]
 
 Vectors = dict[str, Tensor]
@@ -130,7 +139,7 @@ def pack(function: Function, args: Sequence[Any], held: Sequence[Tensor], file: 
 
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # "No CUDA runtime" on a CPU
     args = pytree.tree_map_only(Tensor, _like, args)
-    graph, shape = _trace(function, args, held)
+    graph, shape = trace(function, args, held)
     tensors = (*(held[i] for i in shape.held), *tensors_in(args))
     program = torch.export.export(graph, tensors, strict=False)
     options = {"aot_inductor.metadata": {_ENTRY: json.dumps(asdict(shape))}}
@@ -207,7 +216,7 @@ def _builder(structure: pytree.TreeSpec) -> Callable[[Iterator[Any]], Any]:
     )
 
 
-def _trace(
+def trace(
     function: Function, args: Sequence[Any], held: Sequence[Tensor]
 ) -> tuple[torch.fx.GraphModule, _Shape]:
     """The function as a graph that takes tensors only, held ones first, and returns only what it computes."""
@@ -298,3 +307,55 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _FULL)
+
+
+# ---- single private names -------------------------------------------------------------------------------
+
+NORMS, BATCH_NORMS, DROPOUTS = (
+    nn.modules.batchnorm._NormBase,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+)
+"""What all layers of a kind have as their base class."""
+
+
+class Watch(TorchDispatchMode):
+    """Sees every operation on tensors while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that an operation which a `Watch` sees changes in place."""
+    declared = func._schema.arguments
+    given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
+    changed = [value for argument, value in given if argument.alias_info and argument.alias_info.is_write]
+    return [tensor for tensor in pytree.tree_leaves(changed) if isinstance(tensor, Tensor)]
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place."""
+    return tensor._version
+
+
+def convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor) -> Tensor:
+    """A layer's convolution with another `weight`."""
+    out: Tensor = layer._conv_forward(x, weight, layer.bias)
+    return out
+
+
+def lstm_cell(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The fused kernel of a step of an LSTM on CUDA: h, c, and the gates after their nonlinearities."""
+    h, c, gates = torch.ops.aten._thnn_fused_lstm_cell(*inputs)
+    return h, c, gates
+
+
+def lstm_cell_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Its gradient."""
+    of_gates, of_memory, of_bias = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(*inputs)
+    return of_gates, of_memory, of_bias

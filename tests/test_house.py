@@ -156,6 +156,22 @@ def test_one_file_alone_knows_the_inside_of_hydra() -> None:
     assert knowing == ["fedbench.cli.run"]
 
 
+def test_one_file_alone_knows_the_inside_of_torch() -> None:
+    """Everybody else uses what torch documents. Private: a name with an underscore that is neither the
+    package's own nor a named tuple's."""
+    own = set().union(*map(private_names, TREES.values())) | {"_replace", "_fields"}
+    for name, tree in TREES.items():
+        every = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.ImportFrom)]
+        used = {node.attr for node in every if isinstance(node, ast.Attribute)}
+        for node in every:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("torch"):
+                used |= {*str(node.module).split("."), *(alias.name for alias in node.names)}
+        private = {word for word in used - own if word.startswith("_") and not word.endswith("__")}
+        of_torch = any(other.split(".")[0] == "torch" for other in imported(tree))
+        knows = name == "fedbench.torch_internals" or not of_torch
+        assert knows or not private, f"{name}: {sorted(private)}"
+
+
 TOP_LEVEL = {
     "LICENSE",
     "README.md",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from fedbench.engine.tape_passes import add_constant, call_directly, keep_constants, memory
-from fedbench.torch_internals import TorchDispatchMode, pytree
+from fedbench.torch_internals import Watch, pytree, written_by
 
 CALLS = 8
 """Calls with arguments of one form before they are recorded, which takes as long as some ten of them."""
@@ -110,11 +110,11 @@ def _recorded(function: Function, args: tuple[Any, ...]) -> tuple[Any, Function 
     return result, tape.player(result), tape.unknown
 
 
-class _Tape(TorchDispatchMode):
+class _Tape(Watch):
     """Writes down the operations that are computed while it is active."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.graph, self.constants = fx.Graph(), list[fx.Node]()
         self.unknown: str | None = None  # why the operations may be others with other numbers
         self._seen: dict[int, tuple[Tensor, fx.Node]] = {}  # tensors live on, so that their ids are theirs
@@ -125,10 +125,6 @@ class _Tape(TorchDispatchMode):
         for number, tensor in enumerate(tensors):
             self._add(tensor, self.graph.placeholder(f"x{number}"))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -137,8 +133,8 @@ class _Tape(TorchDispatchMode):
         if self.unknown:
             return result
         base = None
-        if func._schema.is_mutable:
-            self._written |= set(map(memory, _written_by(func, args, kwargs)))
+        if written := written_by(func, args, kwargs):
+            self._written |= set(map(memory, written))
         elif _shares_memory(args, outputs):
             base = self._node(args[0])
             same = self._same(result, base) if isinstance(result, Tensor) else None
@@ -217,14 +213,6 @@ def _shares_memory(args: Any, outputs: Any) -> bool:
     """Whether the first result is a view of the first argument."""
     both = (*args[:1], *outputs[:1])
     return len(both) == 2 and all(isinstance(x, Tensor) for x in both) and memory(both[0]) == memory(both[1])
-
-
-def _written_by(func: Any, args: Any, kwargs: Any) -> Iterable[Tensor]:
-    """The tensors that an operation changes in place."""
-    declared = func._schema.arguments
-    given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
-    changed = [value for argument, value in given if argument.alias_info and argument.alias_info.is_write]
-    return [tensor for tensor in pytree.tree_leaves(changed) if isinstance(tensor, Tensor)]
 
 
 def _unknown(func: Any, args: Any, outputs: Any) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fedbench.torch_internals import TorchDispatchMode, pytree
+from fedbench.torch_internals import Watch, pytree
 
 MOST_FIXED = 2**16
 """Most numbers in a constant that is computed once, besides what is part of another."""
@@ -56,16 +56,12 @@ def keep_constants(graph: fx.Graph, constants: list[fx.Node], changing: set[int]
             graph.erase_node(node)
 
 
-class _Asked(TorchDispatchMode):
+class _Asked(Watch):
     """Notes what is asked for, and gives `result` for it, or a view, which autograd wants to be new."""
 
     def __init__(self, result: Tensor) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.result, self.all = result, list[tuple[Any, Any]]()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see fedbench.engine.tape
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.all.append((func, (args, kwargs or {})))

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedbench.method.hooks import Hooks
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.record import Record, Vectors
-from fedbench.torch_internals import TorchDispatchMode
+from fedbench.torch_internals import Watch
 
 LARGE = 10**6
 """Numbers of a model from which on the costs are measured on stand-ins."""
@@ -42,16 +42,12 @@ class Cost:
     written: int = dataclasses.field(default=0, compare=False)  # by a job's hooks, with one step
 
 
-class Counter(TorchDispatchMode):
+class Counter(Watch):
     """Counts operations and the numbers that they write, while it is active."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.operations = self.written = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch loads its compiler (1.5 s of CPU) only to keep it out of here
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

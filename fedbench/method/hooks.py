@@ -16,6 +16,7 @@ from torch import Tensor
 from fedbench.errors import ConfigError
 from fedbench.method.interface import Algorithm, Client
 from fedbench.method.record import Record, Vectors
+from fedbench.torch_internals import version_of
 
 
 class Hooks:
@@ -29,10 +30,10 @@ class Hooks:
         torch's global generator, whose state no checkpoint has; a run looks after its server's itself."""
         names = list(inspect.signature(getattr(Algorithm, hook)).parameters)[1:]
         handed = [found for name, value in zip(names, given, strict=True) for found in _tensors(name, value)]
-        before, drawn = [tensor._version for _, tensor in handed], torch.get_rng_state()
+        before, drawn = [version_of(tensor) for _, tensor in handed], torch.get_rng_state()
         returned = getattr(self.algorithm, hook)(*given)
         for (name, tensor), version in zip(handed, before, strict=True):
-            if tensor._version != version:
+            if version_of(tensor) != version:
                 self._refuse(hook, f"changes {name} in place; return a new tensor")
         if hook.startswith("local") and not torch.equal(drawn, torch.get_rng_state()):
             why = "draws from torch's global generator, so the run could not be repeated"

@@ -17,11 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _NormBase
 
 from fedbench.errors import ConfigError
 from fedbench.rng import threefry2x32
-from fedbench.torch_internals import in_transform, is_transformed
+from fedbench.torch_internals import NORMS, convolve, in_transform, is_transformed
 
 
 class Dropout(nn.Module):
@@ -89,7 +88,11 @@ class StochasticDepth(Dropout):
 def patterns(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]] | None:
     """The masks that a pass over the batch `x` draws: name of the layer's key -> shape. None if their shapes
     do not follow from the batch's size: a layer of another kind, or one that is passed more than once."""
-    layers = {name: layer for name, layer in model.named_modules() if "key" in layer._buffers}
+    layers = {
+        name: layer
+        for name, layer in model.named_modules()
+        if "key" in dict(layer.named_buffers(recurse=False))
+    }
     seen: dict[str, list[tuple[int, ...]]] = {name: [] for name in layers}
     hooks = []
     for name, layer in layers.items():
@@ -199,7 +202,7 @@ class GroupNorm(nn.GroupNorm):
         return torch.addcmul(self.bias.view(shape), normal, self.weight.view(shape))
 
 
-NORM_TYPES = (BatchNorm2d, _NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+NORM_TYPES = (BatchNorm2d, NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def norm_parameters(model: nn.Module) -> list[str]:
@@ -234,8 +237,7 @@ class Convolution(nn.Conv2d):
         weight = self.weight
         if self.in_channels == 1 and x.device.type == "cpu" and torch.compiler.is_compiling():
             weight = weight.reshape(-1, *self.kernel_size, 1).permute(0, 3, 1, 2)
-        out: Tensor = self._conv_forward(x, weight, self.bias)
-        return out
+        return convolve(self, x, weight)
 
 
 class MaxPool2x2(nn.Module):

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedbench.torch_internals import lstm_cell, lstm_cell_backward
+
 Gradients = tuple[Tensor, Tensor, Tensor]  # of driven, weight and bias
 
 
@@ -134,7 +136,7 @@ class LSTM:
             if t:
                 product = (cells[-1][0].view(form) @ weight.mT).flatten(0, 1)
                 memory = cells[-1][1]
-            cells.append(torch.ops.aten._thnn_fused_lstm_cell(each[t], product, memory))
+            cells.append(lstm_cell(each[t], product, memory))
         states, memories, gates = (
             torch.stack([x.view(form) for x in values], 1) for values in zip(*cells, strict=True)
         )
@@ -151,8 +153,7 @@ class LSTM:
             if deltas:
                 total[t].view(form).baddbmm_(deltas[-1].view(form), weight)
             before = memory[t - 1] if t else torch.zeros_like(memory[0])
-            cell = torch.ops.aten._thnn_fused_lstm_cell_backward_impl
-            delta, carried, _ = cell(total[t], carried, before, memory[t], gates[t], False)
+            delta, carried, _ = lstm_cell_backward(total[t], carried, before, memory[t], gates[t], False)
             deltas.append(delta)
         return torch.stack([x.view(form) for x in reversed(deltas)], 1)
 

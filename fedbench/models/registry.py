@@ -30,6 +30,7 @@ from fedbench.fields import (
 )
 from fedbench.models.layers import NORM_TYPES
 from fedbench.rng import Stream, make_key
+from fedbench.torch_internals import BATCH_NORMS, DROPOUTS
 
 VOCABULARY = "vocabulary"
 
@@ -139,8 +140,8 @@ def _load_package() -> None:
 # torch's layers that draw from global randomness, count batches in an integer buffer, lack a vmap rule, or
 # have no parameters yet. Others that cannot run here are found by what they do (fedbench.runs.own_models).
 _UNSUITABLE: dict[type, str] = {
-    nn.modules.dropout._DropoutNd: "use fedbench.models.layers.Dropout",
-    nn.modules.batchnorm._BatchNorm: "use fedbench.models.layers.BatchNorm2d or a group or layer norm",
+    DROPOUTS: "use fedbench.models.layers.Dropout",
+    BATCH_NORMS: "use fedbench.models.layers.BatchNorm2d or a group or layer norm",
     nn.RNNBase: "use fedbench.models.recurrent.Recurrent",
     nn.modules.lazy.LazyModuleMixin: "give the sizes of its inputs",
 }

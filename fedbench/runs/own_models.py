@@ -60,7 +60,7 @@ def check_training(name: str, model: nn.Module, ds: Dataset, vectorised: bool) -
         for key in _moved(statistics, plain[2]):
             where, _, buffer = key.rpartition(".")
             layer = copied.get_submodule(where)
-            if "weights" not in layer._buffers:
+            if "weights" not in dict(layer.named_buffers(recurse=False)):
                 what = f"{type(layer).__name__} (at '{where}') changes its {buffer} in training"
                 why = "only the statistics of fedbench.models.layers.BatchNorm2d can be averaged over clients"
                 raise ConfigError("model", name, f"{what}; {why}")

@@ -16,6 +16,7 @@ from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Su
 from fedbench.errors import RunError
 from fedbench.method import Record, Vectors
 from fedbench.runs.problem import Problem
+from fedbench.torch_internals import version_of
 
 
 class ServerLoop:
@@ -224,7 +225,7 @@ class ServerLoop:
 def _content(value: Any) -> Any:
     """What a change in place changes: a tensor's version, what a container holds."""
     if isinstance(value, Tensor):
-        return id(value), value._version
+        return id(value), version_of(value)
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
