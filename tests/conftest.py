@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
 from hypothesis import settings
 
 settings.register_profile("fedbench", deadline=None)  # shared machines are slow now and then
@@ -38,7 +39,19 @@ PREPARE = Path(__file__).parents[2] / "shared" / "data" / "prepare.py"
 
 
 @pytest.fixture(autouse=True)
-def fresh_hydra(nothing_registered_by_other_tests: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def hydra_as_it_was() -> Iterator[None]:
+    """A test that leaves other plugins of Hydra, or another store, behind would fail tests after it: it fails
+    itself."""
+    before = {**Singleton._instances}
+    yield
+    after = Singleton._instances
+    assert [cls.__name__ for cls in before if after.get(cls) is not before[cls]] == []
+
+
+@pytest.fixture(autouse=True)
+def fresh_hydra(
+    hydra_as_it_was: None, nothing_registered_by_other_tests: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hydra keeps one global state per process; no test sees another one's, or the caller's settings.
 
     After the registries' fixture, so that it ends after monkeypatch, which puts back what a test took out.
