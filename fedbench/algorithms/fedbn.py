@@ -59,8 +59,8 @@ class FedBN(FedAvg):
         shared = self.shared(server.theta) + h.server_lr * mean.delta
         return {"theta": self.join(shared, self.norm(server.theta))}
 
-    def personal(self, theta: Tensor, mine: Record) -> Tensor:
-        return self.join(self.shared(theta), mine.norm)
+    def personal(self, server: Record, mine: Record) -> Tensor:
+        return self.join(self.shared(server.theta), mine.norm)
 
     def shared(self, theta: Tensor) -> Tensor:
         """The part of theta that travels."""

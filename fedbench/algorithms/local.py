@@ -47,5 +47,5 @@ class Local(Algorithm):
     def server_step(self, server: Record, mean: Record, n: Counts, h: Record) -> Vectors:
         return {"theta": server.theta}
 
-    def personal(self, theta: Tensor, mine: Record) -> Tensor:
+    def personal(self, server: Record, mine: Record) -> Tensor:
         return mine.model

@@ -25,7 +25,8 @@ FULL_PASS_WIDTH = 256
 
 @dataclass
 class Sums:
-    """Weighted sums of uploads on their way into one server update."""
+    """Weighted sums of uploads on their way into one server update; for a method that stacks, the uploads by
+    their positions in it (S, ...), with zeros where none has come yet."""
 
     uploads: Vectors = field(default_factory=dict)
     statistics: Vectors = field(default_factory=dict)
@@ -45,6 +46,8 @@ class Cohort:
     kept: tuple[np.ndarray, np.ndarray] | None
     """Weights and updates (-1: none) in which the uploads count again, as kept by the server; None: they do
     not."""
+    position: np.ndarray | None = None  # of its upload in that update, if the method stacks them
+    arrivals: dict[int, int] = field(default_factory=dict)  # then also the uploads of each of these updates
 
 
 class CohortTrainer:
@@ -91,9 +94,10 @@ class CohortTrainer:
             if cohort.kept is not None:
                 again, later = cohort.kept
                 sums.append((CACHED, self._shares(again[at], later[at]), {}))
+            places = {} if cohort.position is None else _places(cohort.position[at], update)
             batches, uniforms = self._draw(cohort.job[at], jobs)
-            moved = jobs.ids, batches.tensors, self._facts(jobs, uniforms), sums
-            ids, tensors, facts, sums = to_device(moved, self.device)
+            moved = jobs.ids, batches.tensors, self._facts(jobs, uniforms), sums, places
+            ids, tensors, facts, sums, places = to_device(moved, self.device)
             mine = self.store.gather(ids)
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
@@ -102,19 +106,26 @@ class CohortTrainer:
                 facts = facts._replace(full_grad=full)
                 if self.algorithm.first_step and start:
                     start = self._moved(down["theta"], start, *blocks)
-            work = Work(Given(down, mine, facts, h), start, batches.with_tensors(tensors))
+            to_all = {name: value for name, value in down.items() if name not in self.algorithm.addressed}
+            addressed = {name: down[name][ids] for name in self.algorithm.addressed}
+            given = Given(to_all, addressed, mine, facts, h)
+            work = Work(given, start, batches.with_tensors(tensors))
             uploads, keep, moved_statistics = self.executor.run(work)
             if self.algorithm.keeps_buffers:
                 keep = {**keep, **{STATISTICS + name: value for name, value in moved_statistics.items()}}
             if keep:
                 self.store.scatter(ids, keep)
             if self.algorithm.recalls:
-                sent = {SENT + name: value.expand(len(at), *value.shape) for name, value in down.items()}
+                sent = {name: value.expand(len(at), *value.shape) for name, value in to_all.items()}
+                sent = {SENT + name: value for name, value in {**sent, **addressed}.items()}
                 uploads = {**uploads, **sent}
             for prefix, of_uploads, of_moved in sums:
                 for update, share in of_uploads.items():
                     total = pending.setdefault(update, Sums())
-                    _add(total.uploads, {prefix + name: value for name, value in uploads.items()}, share)
+                    if update in places:
+                        _stack(total.uploads, uploads, *places[update], cohort.arrivals[update])
+                    else:
+                        _add(total.uploads, {prefix + name: value for name, value in uploads.items()}, share)
                     if update in of_moved:
                         _add(total.statistics, moved_statistics, of_moved[update])
 
@@ -238,6 +249,20 @@ class CohortTrainer:
     @staticmethod
     def _expand(vectors: Vectors, clients: int) -> Vectors:
         return {name: value.expand(clients, *value.shape).contiguous() for name, value in vectors.items()}
+
+
+def _places(position: np.ndarray, updates: np.ndarray) -> dict[int, tuple[Tensor, Tensor]]:
+    """For each update, which jobs of a chunk (C,) it applies, and their positions in it, on the host."""
+    found = {int(update): np.flatnonzero(updates == update) for update in np.unique(updates[updates >= 0])}
+    return {t: (torch.from_numpy(at), torch.from_numpy(position[at])) for t, at in found.items()}
+
+
+def _stack(total: Vectors, vectors: Vectors, at: Tensor, position: Tensor, arrivals: int) -> None:
+    """Put the rows `at` of vectors (C, ...) in their places among all `arrivals` of an update."""
+    for name, value in vectors.items():
+        if name not in total:
+            total[name] = value.new_zeros(arrivals, *value.shape[1:])
+        total[name][position] = value[at]
 
 
 def _add(total: Vectors, vectors: Vectors, weights: Tensor) -> None:

@@ -41,21 +41,23 @@ class Facts(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a job has before it starts: what was sent down, what the client keeps, its facts, the numbers h.
-    In a chunk `mine` and `facts` have the axis C."""
+    """What a job has before it starts: what was sent down to all and to this client, what the client keeps,
+    its facts, the numbers h. In a chunk `addressed`, `mine` and `facts` have the axis C."""
 
     down: Vectors
+    addressed: Vectors
     mine: Vectors
     facts: Facts
     h: Vectors
 
     def row(self, c: int | Tensor) -> Given:
         """What one job of a chunk has, or several (P,)."""
-        return self._replace(mine=row(self.mine, c), facts=self.facts.row(c))
+        own = {"addressed": row(self.addressed, c), "mine": row(self.mine, c)}
+        return self._replace(**own, facts=self.facts.row(c))
 
     def axes(self) -> Any:
         """The position of the client axis in each field, for vmap."""
-        axes: tuple[Any, ...] = (None, 0, self.facts.axes(), None)
+        axes: tuple[Any, ...] = (None, 0, 0, self.facts.axes(), None)
         return Given(*axes)
 
 
@@ -64,7 +66,7 @@ class Oracle(Client):
 
     def __init__(self, given: Given) -> None:
         facts = given.facts
-        self.down, self.mine = Record(given.down), Record(given.mine)
+        self.down, self.mine = Record({**given.down, **given.addressed}), Record(given.mine)
         self.steps, self.samples, self.draw = facts.steps, facts.samples, facts.draw
         if facts.full_grad is not None:
             self.full_grad = facts.full_grad
@@ -226,7 +228,8 @@ class Work:
         *numbers, full = self.given.facts
         steps, samples, draw = (repeat_first(number, more) for number in numbers)
         facts = Facts(steps, samples, draw, None if full is None else repeat_first(full, more))
-        given = self.given._replace(mine=pad(self.given.mine, more), facts=facts)
+        own = {"addressed": pad(self.given.addressed, more), "mine": pad(self.given.mine, more)}
+        given = self.given._replace(**own, facts=facts)
         return Work(given, pad(self.statistics, more), self.batches.padded(more))
 
 

@@ -40,6 +40,7 @@ class Cost:
     full_passes: int  # full local passes per job
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
     written: int = dataclasses.field(default=0, compare=False)  # by a job's hooks, with one step
+    addressed: int = dataclasses.field(default=0, compare=False)  # of the downlink, what is for one client
 
 
 class Counter(Watch):
@@ -86,7 +87,8 @@ def size(vectors: Vectors) -> int:
 def measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype = torch.float32) -> Cost:
     """Return the Cost of a bound algorithm for a model of setting.d numbers of type `dtype`. Raises
     ConfigError if one of its hooks returns something else than it should, or changes what it is handed."""
-    if setting.d < LARGE or sum(setting.sizes) != setting.d:
+    rows = max(setting.counts.S if algorithm.stacks else 1, setting.counts.N if algorithm.addressed else 1)
+    if setting.d * rows < LARGE or sum(setting.sizes) != setting.d:
         return _measure(algorithm, setting, dtype)
     return _extrapolated(algorithm, setting, dtype) or _measure(algorithm, setting, dtype)
 
@@ -129,7 +131,9 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     server = hooks.vectors("server_init", theta, at_start, h)
     hooks.holds("server_init", server, "theta")
     mine = hooks.vectors("client_init", theta, at_start, h)
-    down = hooks.vectors("broadcast", Record(server), each_round, counts, h)
+    sent = hooks.vectors("broadcast", Record(server), each_round, counts, h)
+    hooks.addresses(sent, algorithm.addressed, counts.N)
+    down = {name: value[0] if name in algorithm.addressed else value for name, value in sent.items()}
 
     client = _ShapeClient(setting.d, dtype, down, mine)
     with Counter() as job:
@@ -137,15 +141,25 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         changed = hooks.vectors("local_step", Record(local), client, h)
         hooks.changes("local_step", changed, local)
         upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
-    hooks.averages("local_final", upload)
+    if not algorithm.stacks:
+        hooks.averages("local_final", upload)
     hooks.replaces("local_final", keep, mine, "client_init")
 
     cached = {f"cached_{name}": value.clone() for name, value in upload.items()} if algorithm.caches else {}
-    sent = {f"sent_{name}": value.clone() for name, value in down.items()} if algorithm.recalls else {}
-    mean = Record({**({} if once else survey), **upload, **cached, **sent})
+    recalled = {f"sent_{name}": value.clone() for name, value in down.items()} if algorithm.recalls else {}
+    arrived = {**upload, **cached, **recalled}
+    if algorithm.stacks:
+        hooks.sends(upload)
+        arrived = {name: value.expand(counts.S, *value.shape).clone() for name, value in arrived.items()}
+        arrived["weight"], arrived["client"] = (
+            theta.new_full((counts.S,), 1 / counts.S),
+            torch.arange(counts.S),
+        )
+    mean = Record({**({} if once else survey), **arrived})
     hooks.vectors("server_step", Record(server), mean, counts, h)
     if algorithm.is_personal:
-        hooks.call("personal", theta, Record({**mine, **keep}))
+        number = torch.zeros((), dtype=torch.int64)
+        hooks.personal(Record(server), Record({"number": number, **mine, **keep}))
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
@@ -158,4 +172,5 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         descends=client.descends,
         written=job.written + size(local) + carried,
+        addressed=size({name: down[name] for name in algorithm.addressed}),
     )

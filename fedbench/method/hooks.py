@@ -7,7 +7,7 @@ no hook may change in place what it was handed. What it made itself, gradients i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -53,6 +53,13 @@ class Hooks:
         upload, keep = (self._vectors(hook, part) for part in returned)
         return upload, keep
 
+    def personal(self, server: Record, mine: Record) -> None:
+        """Refuse what is no model like the server's."""
+        returned = self.call("personal", server, mine)
+        if not isinstance(returned, Tensor) or returned.shape != server.theta.shape:
+            found = _form(returned) if isinstance(returned, Tensor) else _kind(returned)
+            self._refuse("personal", f"must return a model like server.theta, and returns {found}")
+
     def holds(self, hook: str, vectors: Vectors, name: str) -> None:
         """Refuse vectors without `name`."""
         if name not in vectors:
@@ -64,6 +71,21 @@ class Hooks:
             if not value.is_floating_point():
                 why = f"sends {name!r} as {_type(value)}, of which there is no mean"
                 self._refuse(hook, f"{why}; convert it to the type of theta")
+
+    def sends(self, uploads: Vectors) -> None:
+        """Refuse names that a stack of uploads has beside them."""
+        for name in {"weight", "client"} & uploads.keys():
+            self._refuse("local_final", f"sends {name!r}, which is what `stacks` calls the uploads' {name}s")
+
+    def addresses(self, down: Vectors, names: Sequence[str], clients: int) -> None:
+        """Refuse addressed vectors without a row for each client."""
+        for name in names:
+            self.holds("broadcast", down, name)
+            if down[name].shape[:1] != (clients,):
+                shape = tuple(down[name].shape)
+                self._refuse(
+                    "broadcast", f"addresses {name!r} of shape {shape}, not ({clients}, ...): N rows"
+                )
 
     def changes(self, hook: str, changed: Vectors, local: Vectors) -> None:
         """Refuse entries that the local state lacks, and vectors that are not like those there. Scalars may

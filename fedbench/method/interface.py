@@ -19,7 +19,8 @@ Hyper-parameters are declared as `lr: float = positive(0.1)`. The base class `Co
 means, step sizes from a theorem (`theorem`) and rules between hyper-parameters (`check`).
 
 What travels is what `broadcast` and `local_final` return: the sizes of those vectors are the logged
-communication. The server sees uploads only through their (weighted) mean over the arrivals.
+communication. The server sees uploads only through their (weighted) mean over the arrivals, unless the method
+`stacks` them; it sends all clients the same, but for what is `addressed`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Setting:
     optimizer: Optimizer = PLAIN  # of the local steps
     clips: bool = False  # mini-batch gradients are clipped
     scheduled: tuple[str, ...] = ()  # hyper-parameters that change over rounds
+    names: tuple[str, ...] = ()  # of the parameter tensors, in the order of theta, such as "fc.weight"
 
 
 class Client:
@@ -101,6 +103,14 @@ class Algorithm(Configured):
     recalls: ClassVar[bool] = False
     """The server remembers what it sent. `mean` then also has, as `sent_<name>`, the mean of what it had sent
     to this update's clients. This costs no communication."""
+    stacks: ClassVar[bool] = False
+    """The server sees uploads one by one: in `mean` every one of them is (S, ...), a row per arrival in the
+    order of arrival, with `mean.weight` (S,), their weights in a mean (they sum to 1, times the arrival
+    weights), and `mean.client` (S,) int64, who sent them. Uploads may then be integers. The server holds S
+    uploads at once. A survey's stay a mean, and so do batch-norm statistics."""
+    addressed: ClassVar[tuple[str, ...]] = ()
+    """Entries of `broadcast` with a row for each client (N, ...). Client i gets row i (...), under the same
+    name in `client.down`, and only that row travels. The server holds all of them."""
     problem_dependent: ClassVar[tuple[str, ...]] = ()  # hyper-parameters that must be tuned to the problem
     dispatch: ClassVar[dict[str, str]] = {}  # schedule settings that are part of the method (async)
     own_step: ClassVar[str] = "makes local steps of its own"  # why steps do not go through client.descend
@@ -150,9 +160,10 @@ class Algorithm(Configured):
         """Next batch-norm statistics of the server, from its own and the arrivals' mean: their mean."""
         return mean
 
-    def personal(self, theta: Tensor, mine: Record) -> Tensor:
-        """The model (d,) that a client evaluates, for methods with personal parts (see `is_personal`)."""
-        return theta
+    def personal(self, server: Record, mine: Record) -> Tensor:
+        """The model (d,) that a client evaluates, for methods with personal parts (see `is_personal`), from
+        the server's state and what the client keeps. `mine.number` (0-dim, int64) is the client's."""
+        return server.theta
 
     def measured(self, gradient: Callable[[Tensor], Tensor], theta: Tensor) -> dict[str, float]:
         """Hyper-parameters measured at theta^0 before the run, not counted as cost. `gradient`: that of f, on

@@ -23,8 +23,8 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
     `variants`: classes whose hooks wrap the method's own, as the config's choices say (ablations). The
     registered class inherits from them and from the method, whose own file stays free of them.
     Raises ValueError if the name is that of one of fedbench's own or of another class of the same file, and
-    TypeError for a class that lacks `server_step`, has a field that is no hyper-parameter, or a hook that is
-    misspelt or takes something else.
+    TypeError for a class that lacks `server_step`, has a field that is no hyper-parameter, declares what does
+    not go together, or has a hook that is misspelt or takes something else.
     """
 
     def enter(cls: A) -> A:
@@ -46,6 +46,7 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
             raise TypeError(
                 f"{cls.__name__} lacks server_step(self, server, mean, n, h), the next server state"
             )
+        _check_together(cls)
         if not is_own(cls):
             _check_hooks(cls)
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
@@ -54,6 +55,15 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
         return cls
 
     return enter
+
+
+def _check_together(cls: type[Algorithm]) -> None:
+    """Raise TypeError for declarations that no run could satisfy."""
+    if isinstance(cls.addressed, str):
+        raise TypeError(f"{cls.__name__}.addressed must be a tuple of names: ({cls.addressed!r},)")
+    if cls.stacks and cls.caches:
+        why = "what the server keeps of each client comes as a mean; a method that stacks keeps it itself"
+        raise TypeError(f"{cls.__name__} cannot have both stacks and caches: {why}")
 
 
 def _check_hooks(cls: type[Algorithm]) -> None:

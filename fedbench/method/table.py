@@ -58,7 +58,9 @@ def entry(cls: type[Algorithm], cost: Cost) -> Entry:
         uplink=_units(cost.uplink) + once,
         downlink=_units(cost.downlink),
         client_state=_units(cost.client_state),
-        server_state=_units(cost.server_state) + (" + Nd" if algorithm.caches else ""),
+        server_state=_units(cost.server_state)
+        + (" + Nd" if algorithm.caches else "")
+        + (" + Sd" if algorithm.stacks else ""),
         gradients=f"{passes}{steps}{first}",
         tuned=", ".join(tuned) or "none",
         problem_dependent=", ".join(cls.problem_dependent) or "no",

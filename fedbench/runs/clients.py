@@ -141,9 +141,9 @@ class PersonalEvaluator:
         def own(client: Tensor) -> tuple[Tensor, Vectors]:
             kept = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
             statistics = {name: kept.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
-            return loop.algorithm.personal(loop.theta, Record(kept)), statistics
+            return loop.algorithm.personal(server, Record({"number": client, **kept})), statistics
 
-        sums = self._zeros()
+        sums, server = self._zeros(), Record(loop.server)
         mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(self.kind.device)
         for ids in mine.split(EVALUATED):
             self._add(ids, map(own, ids), sums)

@@ -74,6 +74,8 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     """How the problem will be computed. Raises ConfigError if its state does not fit."""
     config, item, N = problem.config, problem.dtype.itemsize, problem.counts.N
     waiting = problem.cost.uplink * waiting_sums(problem.trace) if problem.method.caches else 0
+    if problem.method.stacks:  # S rows in place of each sum
+        waiting += (problem.counts.S - 1) * problem.cost.uplink * (sums_under_way(problem.trace) + 1)
     checks.check_state(config, problem.cost, group.clients(N), waiting, item, device)
     graphs = config.cuda_graph if device.type == "cuda" else "off"
 
@@ -116,7 +118,8 @@ def _beside_chunks(problem: Problem) -> int:
     uploads under way."""
     cost, d = problem.cost, problem.layout.d
     sums = sums_under_way(problem.trace)
-    return 2 * (d + cost.server_state) + cost.downlink + 2 * d + (sums + 1) * cost.uplink
+    down = cost.downlink + (problem.counts.N - 1) * cost.addressed
+    return 2 * (d + cost.server_state) + down + 2 * d + (sums + 1) * cost.uplink
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:

@@ -161,7 +161,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
     norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
     sizes, name, by = tuple(layout.sizes), config.schedule.name, config.optimizer
-    setting = Setting(counts, name, layout.d, norm, sizes, by, clips, tuple(rates))
+    setting = Setting(counts, name, layout.d, norm, sizes, by, clips, tuple(rates), tuple(layout.names))
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
     method.bind(setting)

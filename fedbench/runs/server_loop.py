@@ -25,7 +25,8 @@ class ServerLoop:
     All jobs that start from a version are trained as soon as that version exists. Their uploads are added,
     with their final weights, to the sum of the update that will apply them. So at most concurrency + S - 1
     results are ever under way, and no old model is kept. With `caches` an upload is also added to a sum of
-    the update that will apply its client's next one, so there are up to min(N, updates) sums more.
+    the update that will apply its client's next one, so there are up to min(N, updates) sums more. A method
+    that stacks has each upload by itself in place of a sum.
     """
 
     def __init__(self, problem: Problem, trainer: CohortTrainer, theta: Tensor, statistics: Vectors) -> None:
@@ -96,6 +97,10 @@ class ServerLoop:
         mean, most = float(late.mean()), int(late.max())
         made = int(self.made[t])
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
+        if algorithm.stacks:
+            jobs, theta = self.trace.applied(t), self.theta
+            uploads["weight"] = torch.from_numpy(self.weight[jobs]).to(theta.device, theta.dtype)
+            uploads["client"] = torch.from_numpy(self.trace.client[jobs]).to(theta.device)
         received = Record({**survey, **uploads})
         drawn = torch.get_rng_state()
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
@@ -154,6 +159,9 @@ class ServerLoop:
                 group, trace.client[group], trace.n[group], trace.work[group], trace.applied_update[group],
                 self.weight[group], self.base_weight[group], kept,
             )  # fmt: skip
+            if algorithm.stacks:
+                arrivals = {t: len(trace.applied(t)) for t in np.unique(cohort.update).tolist()}
+                cohort = replace(cohort, position=trace.position[group], arrivals=arrivals)
             self.trainer.train(down, self.statistics, h, cohort, self.pending)
         return survey
 

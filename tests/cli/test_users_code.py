@@ -183,6 +183,10 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         ("def local_init(self, client, h): return {'y': client.down.theta + torch.rand(())}",
          "its local_init draws from torch's global generator, so the run could not be repeated; "
          "use client.draw"),
+        ("stacks = True\n    def local_final(self, local, client, h): return {'weight': local.y}, {}",
+         "its local_final sends 'weight', which is what `stacks` calls the uploads' weights"),
+        ("addressed = ('theta',)",
+         "its broadcast addresses 'theta' of shape (650,), not (4, ...): N rows"),
         # in place: what a hook is handed may be the server's own, or another client's
         ("def local_step(self, local, client, h): return {'y': local.y.sub_(h.lr * client.grad(local.y))}",
          "its local_step changes local.y in place; return a new tensor"),
@@ -194,8 +198,10 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         ("caches = True\n    def server_step(self, server, mean, n, h):\n"
          "        return {'theta': server.theta + mean.cached_delta.mul_(0.5)}",
          "its server_step changes mean.cached_delta in place; return a new tensor"),
-        ("def personal(self, theta, mine): return theta.zero_()",
-         "its personal changes theta in place; return a new tensor"),
+        ("def personal(self, server, mine): return server.theta.zero_()",
+         "its personal changes server.theta in place; return a new tensor"),
+        ("def personal(self, theta, mine): return theta",
+         "its personal must return a model like server.theta, and returns a Record"),
     ],
 )  # fmt: skip
 def test_a_hook_that_does_the_wrong_thing_is_named(fedbench: Call, wrong: str, said: str) -> None:
@@ -310,6 +316,10 @@ REFUSED = {
     "takes too little": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n"
                          "    def local_step(self, local, client): ...\n",
                          "TypeError: Signed.local_step must take (self, local, client, h)"),
+    "no tuple": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n    addressed = 'theta'\n",
+                 "TypeError: Signed.addressed must be a tuple of names: ('theta',)"),
+    "not together": (f"{BEGIN}@register('signed')\nclass Signed(FedAvg):\n    stacks = caches = True\n",
+                     "TypeError: Signed cannot have both stacks and caches: what the server keeps of each"),
     "method's name": (own_method("scaffold"),
                       "ValueError: scaffold is a method of fedbench's own: yours needs another name"),
     "a name twice": (own_method("signed") + own_method("signed").replace("class Mine", "class Other"),

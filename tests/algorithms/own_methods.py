@@ -1,0 +1,52 @@
+"""Methods of a user's, which use what no method of fedbench's own does. For `imports=[...]`."""
+
+from __future__ import annotations
+
+import torch
+
+from fedbench.method import Algorithm, positive, register, share
+
+
+@register("mixing")
+class Mixing(Algorithm):
+    """The server keeps a model of each client and sends it a mixture of it and all others. The global model
+    is the median of what arrives, and uploads name the clients whom they come from."""
+
+    recalls = True
+    stacks = True
+    addressed = ("model",)
+    lr: float = positive(0.1)
+    own: float = share(0.75)
+
+    def server_init(self, theta, survey, h):
+        rows = torch.arange(self.clients, dtype=theta.dtype, device=theta.device)
+        return {"theta": theta, "models": theta + 0.1 * rows[:, None], "seen": theta.new_zeros(())}
+
+    def bind(self, setting):
+        self.clients = setting.counts.N
+
+    def broadcast(self, server, survey, n, h):
+        return {
+            "model": h.own * server.models + (1 - h.own) * server.models.mean(0),
+            "round": server.seen + 1,
+        }
+
+    def local_init(self, client, h):
+        return {"y": client.down.model}
+
+    def local_final(self, local, client, h):
+        return {"model": local.y, "steps": client.steps.to(torch.int32)}, {}
+
+    def server_step(self, server, mean, n, h):
+        models = server.models.index_copy(0, mean.client, mean.model)
+        moved = (mean.weight[:, None] * (mean.model - mean.sent_model)).sum(0)
+        seen = server.seen + mean.steps.sum() / n.S + mean.sent_round.max()
+        return {"theta": mean.model.median(0).values + moved, "models": models, "seen": seen}
+
+
+@register("mixing_own")
+class MixingOwn(Mixing):
+    """Each client evaluates the model that the server has of it."""
+
+    def personal(self, server, mine):
+        return server.models[mine.number]

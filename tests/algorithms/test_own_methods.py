@@ -1,0 +1,107 @@
+"""What a method can ask for beyond a mean of uploads and one loss, against NumPy, in every engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from run_files import metrics, model, same_model
+from scipy.special import softmax
+
+from fedbench.api import run
+from fedbench.config import imports
+
+OWN = Path(__file__).with_name("own_methods.py")
+N, CLASSES, FEATURES, STEPS, LR, ROUNDS = 5, 3, 4, 2, 0.5, 4
+ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
+Data = dict[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test executes the module anew, as a process of its own does."""
+    monkeypatch.setattr(imports, "executed", {})
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    """Clients of 4 to 12 samples, and what they are tested on."""
+    rng = np.random.default_rng(5)
+    client, owner = np.repeat(np.arange(N), [4, 6, 8, 10, 12]), np.arange(60) % N
+    y, y_test = rng.integers(0, CLASSES, 40), rng.integers(0, CLASSES, 60)
+    means = 2 * rng.normal(size=(N, CLASSES, FEATURES))
+    x, x_test = means[client, y] + rng.normal(size=(40, FEATURES)), means[owner, y_test]
+    each = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
+    return {**each, "client": client, "client_test": owner}
+
+
+def words_of(data: Data, place: Path, *more: str) -> list[str]:
+    np.savez(place / "own.npz", **data)
+    return [
+        f"imports=[{OWN}]", "dataset=npz", f"dataset.path={place / 'own.npz'}", "dataset.normalize=false",
+        "partition=natural", f"clients.total={N}", "clients.per_round=3", "model=logistic",
+        f"local.steps={STEPS}", "local.batch_size=null", f"rounds={ROUNDS}", "eval.every=1", "dtype=float64",
+        "trace=true", "progress=none", "threads=1", *more,
+    ]  # fmt: skip
+
+
+def gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of the mean cross-entropy of a softmax regression, whose parameters are one vector: weights, biases."""
+    logits = x @ w[: CLASSES * FEATURES].reshape(CLASSES, FEATURES).T + w[CLASSES * FEATURES :]
+    error = (softmax(logits, 1) - np.eye(CLASSES)[y]) / len(y)
+    return np.concatenate([(error.T @ x).ravel(), error.sum(0)])
+
+
+def flat(directory: Path) -> np.ndarray:
+    return np.concatenate([value.numpy().ravel() for value in model(directory).values()])
+
+
+def descended(w: np.ndarray, data: Data, i: int) -> np.ndarray:
+    """After a job of client `i`."""
+    own = data["client"] == i
+    for _ in range(STEPS):
+        w = w - LR * gradient(w, data["x_train"][own], data["y_train"][own])
+    return w
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+def test_uploads_one_by_one_and_a_message_for_each(
+    tmp_path: Path, data: Data, engine: str, schedule: list[str]
+) -> None:
+    """Replayed from jobs.csv: who starts from which version, and which update applies it."""
+    more = schedule or ["eval.clients=true"]
+    more += [f"algorithm=mixing{'' if schedule else '_own'}", "model.init=zeros", f"engine={engine}"]
+    words = words_of(data, tmp_path, *more, f"algorithm.lr={LR}", "chunk=2", "checkpoint.seconds=0")
+    made = run(words, tmp_path / "run")
+    jobs = pd.read_csv(tmp_path / "run/jobs.csv", comment="#")
+    models = np.zeros((N, CLASSES * FEATURES + CLASSES)) + 0.1 * np.arange(N)[:, None]
+    sent, seen = [], 0
+    for t in range(ROUNDS):
+        sent.append((0.75 * models + 0.25 * models.mean(0), seen + 1))
+        arrived = jobs[jobs.applied_update == t].sort_values("position")
+        assert len(arrived) == 3
+        down = [sent[v][0][i] for v, i in zip(arrived.start_version, arrived.client, strict=True)]
+        up = [descended(w, data, i) for w, i in zip(down, arrived.client, strict=True)]
+        for i, w in zip(arrived.client, up, strict=True):
+            models[i] = w
+        theta = np.median(up, 0) + np.mean(np.array(up) - down, 0)
+        seen += STEPS + max(sent[v][1] for v in arrived.start_version)
+    assert schedule == [] or arrived.start_version.nunique() > 1
+    np.testing.assert_allclose(flat(tmp_path / "run"), theta, rtol=1e-10)
+    last, scores = made.metrics.iloc[-1], []
+    assert last.downlink_bytes / 8 == (jobs.start_version < ROUNDS).sum() * models.shape[1]
+    for i, w in enumerate(models):
+        x, y = (data[name][data["client_test"] == i] for name in ("x_test", "y_test"))
+        logits = x @ w[: CLASSES * FEATURES].reshape(CLASSES, FEATURES).T + w[CLASSES * FEATURES :]
+        scores.append((logits.argmax(1) == y).mean())
+    if not schedule:
+        clients = pd.read_csv(tmp_path / "run/clients.csv")
+        assert clients[clients["round"] == ROUNDS].accuracy.tolist() == pytest.approx(scores, rel=1e-12)
+
+    run([*words, "checkpoint.until=2"], tmp_path / "parts")
+    run(words, tmp_path / "parts")
+    assert metrics(tmp_path / "parts") == metrics(tmp_path / "run")
+    assert same_model(tmp_path / "parts", tmp_path / "run")
