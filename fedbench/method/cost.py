@@ -132,6 +132,8 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     hooks.holds("server_init", server, "theta")
     mine = hooks.vectors("client_init", theta, at_start, h)
     sent = hooks.vectors("broadcast", Record(server), each_round, counts, h)
+    if algorithm.full_gradient:
+        hooks.holds("broadcast", sent, "theta", ", at which full_gradient is taken")
     hooks.addresses(sent, algorithm.addressed, counts.N)
     down = {name: value[0] if name in algorithm.addressed else value for name, value in sent.items()}
 

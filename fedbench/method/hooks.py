@@ -10,34 +10,36 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
 from fedbench.errors import ConfigError
+from fedbench.method.generators import GlobalGenerators
 from fedbench.method.interface import Algorithm, Client
 from fedbench.method.record import Record, Vectors
 from fedbench.torch_internals import version_of
+
+SEEDED = "draw from a torch.Generator that is seeded from what the server keeps"
 
 
 class Hooks:
     """The hooks of one method. Each call and check raises ConfigError, which names the hook."""
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
+        self.algorithm, self._generators = algorithm, GlobalGenerators()
 
     def call(self, hook: str, *given: Any) -> Any:
-        """What a hook returns, if it leaves what it was handed as it was. A client's must draw nothing from
-        torch's global generator, whose state no checkpoint has; a run looks after its server's itself."""
+        """What a hook returns, if it leaves what it was handed as it was and draws from no global
+        generator."""
         names = list(inspect.signature(getattr(Algorithm, hook)).parameters)[1:]
         handed = [found for name, value in zip(names, given, strict=True) for found in _tensors(name, value)]
-        before, drawn = [version_of(tensor) for _, tensor in handed], torch.get_rng_state()
+        before = [version_of(tensor) for _, tensor in handed]
         returned = getattr(self.algorithm, hook)(*given)
         for (name, tensor), version in zip(handed, before, strict=True):
             if version_of(tensor) != version:
                 self._refuse(hook, f"changes {name} in place; return a new tensor")
-        if hook.startswith("local") and not torch.equal(drawn, torch.get_rng_state()):
-            why = "draws from torch's global generator, so the run could not be repeated"
-            self._refuse(hook, f"{why}; use client.draw")
+        if whose := self._generators.drawn():
+            why = f"draws from {whose} global generator, so the run could not be repeated"
+            self._refuse(hook, f"{why}; {'use client.draw' if 'client' in names else SEEDED}")
         return returned
 
     def vectors(self, hook: str, *given: Any) -> Vectors:
@@ -60,17 +62,18 @@ class Hooks:
             found = _form(returned) if isinstance(returned, Tensor) else _kind(returned)
             self._refuse("personal", f"must return a model like server.theta, and returns {found}")
 
-    def holds(self, hook: str, vectors: Vectors, name: str) -> None:
+    def holds(self, hook: str, vectors: Vectors, name: str, why: str = "") -> None:
         """Refuse vectors without `name`."""
         if name not in vectors:
-            self._refuse(hook, f"must return {name!r}, and returns {', '.join(vectors) or 'nothing'}")
+            self._refuse(hook, f"must return {name!r}{why}, and returns {', '.join(vectors) or 'nothing'}")
 
     def averages(self, hook: str, uploads: Vectors) -> None:
         """Refuse uploads of which there is no weighted mean."""
         for name, value in uploads.items():
             if not value.is_floating_point():
                 why = f"sends {name!r} as {_type(value)}, of which there is no mean"
-                self._refuse(hook, f"{why}; convert it to the type of theta")
+                how = "send what is to be averaged, in the type of theta"
+                self._refuse(hook, f"{why}; {how}, or see uploads one by one (stacks = True)")
 
     def sends(self, uploads: Vectors) -> None:
         """Refuse names that a stack of uploads has beside them."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -67,7 +67,9 @@ class Client:
     """K_i for plain SGD; more with momentum, which repeats directions in later steps: FedNova's ||a_i||_1."""
 
     def grad(self, theta: Tensor) -> Tensor:
-        """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks."""
+        """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks. The
+        first call of a step moves batch norm's running statistics, at whatever theta: so the first is that of
+        the model to which they belong, which `keeps_buffers` lets each client keep."""
         raise NotImplementedError
 
     def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,6 +80,9 @@ class Client:
         """Return `y` (d,) after one step along `direction` (d,): y - lr * direction, or the step of the run's
         `optimizer=`. Call it once per local step."""
         return y - lr * direction
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a client has no {name} here, only {', '.join(self.__dict__)}")
 
 
 class Algorithm(Configured):

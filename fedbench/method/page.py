@@ -25,7 +25,8 @@ def page(cls: type[Algorithm]) -> str:
         "optimizers": "all" if cost.descends else f"sgd alone, as it {cls.own_step}",
         "checked by": cls.checked_by or "no test",
     }
-    lines = [f"{cls.name}: {cls.paper}", "", inspect.cleandoc(cls.__doc__ or ""), ""]
+    head = f"{cls.name}: {cls.paper}" if cls.paper else cls.name
+    lines = [head, "", *((inspect.cleandoc(cls.__doc__), "") if cls.__doc__ else ())]
     lines += [*_options(cls), "", *(f"{title.ljust(12)}{fact}" for title, fact in facts.items())]
     lines += [f"{'elsewhere'.ljust(12)}{sentence}" for sentence in of_method(cls.name)]
     return "\n".join(lines)

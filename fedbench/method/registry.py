@@ -28,7 +28,9 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
     """
 
     def enter(cls: A) -> A:
+        said = cls.__doc__
         cls = dataclass(cls)  # type: ignore[assignment]
+        cls.__doc__ = said  # where it is None, dataclass writes the signature
         cls.name = name
         if not is_own(cls):
             importlib.import_module("fedbench.algorithms")  # whose names must be known now
@@ -49,6 +51,9 @@ def register(name: str, *variants: type[Algorithm]) -> Callable[[A], A]:
         _check_together(cls)
         if not is_own(cls):
             _check_hooks(cls)
+            for fact in ("title", "paper", "checked_by"):  # those of a method that it extends are not its own
+                of_user = (vars(base) for base in cls.__mro__ if not is_own(base))
+                setattr(cls, fact, next((own[fact] for own in of_user if fact in own), ""))
         body = {"__doc__": cls.__doc__, "__module__": cls.__module__}
         whole = dataclass(type(cls.__name__, (*variants, cls), body)) if variants else cls
         REGISTERED["algorithm", name] = whole

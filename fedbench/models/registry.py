@@ -166,8 +166,9 @@ def refuse_unsuitable(name: str, model: nn.Module) -> None:
             raise ConfigError(
                 "model", name, f"{layer} does not work here; it changes weights beside the steps"
             )
+        drops_nothing = isinstance(module, DROPOUTS) and module.p == 0  # as in TransformerEncoderLayer
         for kind, instead in _UNSUITABLE.items():
-            if isinstance(module, kind):
+            if isinstance(module, kind) and not drops_nothing:
                 layer = f"torch.nn.{type(module).__name__} (at '{where}')"
                 raise ConfigError("model", name, f"{layer} does not work here; {instead}")
 

@@ -44,6 +44,7 @@ from fedbench.engine.memory import keep_memory
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
+from fedbench.method.hooks import Hooks
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks, traces
 from fedbench.runs.costs import rounds_between, spent_by
@@ -169,7 +170,7 @@ class Execution:
             zeros = np.zeros_like(clients)
             return loop.trainer.survey_cohort(at, loop.statistics, clients, zeros, share)["grad"]
 
-        loop.start(problem.method.measured(gradient, loop.theta))
+        loop.start(Hooks(problem.method).call("measured", gradient, loop.theta))
 
 
 def execution(

@@ -15,6 +15,7 @@ from fedbench.engine.batches import Batch
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.errors import ConfigError, first_line
 from fedbench.method import Vectors
+from fedbench.method.generators import GlobalGenerators
 
 CLOSE = 1e-3
 """Largest difference, relative to the largest number, that is rounding. A sample too many in a mean of two or
@@ -43,7 +44,7 @@ def check_training(name: str, model: nn.Module, ds: Dataset, vectorised: bool) -
     alone, padded = Batch(torch.arange(2), None, keys), Batch(torch.arange(3), torch.tensor(2), keys)
 
     with torch.random.fork_rng(devices=[]):
-        drawn = torch.get_rng_state()
+        generators = GlobalGenerators()
         try:
             theta = objective.layout.flatten({key: p.detach() for key, p in copied.named_parameters()})
             kept = theta.clone()
@@ -51,8 +52,9 @@ def check_training(name: str, model: nn.Module, ds: Dataset, vectorised: bool) -
         except Exception as error:  # whatever a user's model does
             why = f"no gradient of it can be computed ({first_line(error)})"
             raise ConfigError("model", name, why) from error
-        if not torch.equal(drawn, torch.get_rng_state()):
-            raise ConfigError("model", name, f"draws random numbers of its own in training; {INSTEAD}")
+        if whose := generators.drawn():
+            why = f"draws random numbers of its own in training; {INSTEAD}"
+            raise ConfigError("model", name, f"{why} (it uses {whose} global generator)")
         changed = list(_moved(before, dict(copied.named_buffers())))
         if changed or not torch.equal(theta, kept):
             what = changed[0] if changed else "its parameters"

@@ -27,6 +27,7 @@ from fedbench.errors import ConfigError
 from fedbench.fields import is_own
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
+from fedbench.method.hooks import Hooks
 from fedbench.models import registry
 from fedbench.models.layers import norm_parameters
 from fedbench.runs import checks, own_models, traces
@@ -164,7 +165,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     setting = Setting(counts, name, layout.d, norm, sizes, by, clips, tuple(rates), tuple(layout.names))
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
-    method.bind(setting)
+    Hooks(method).call("bind", setting)
 
     notes: list[str] = []
     hyper = method.resolve(setting.counts, notes.append)  # what is measured is not known yet

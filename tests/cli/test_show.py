@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from run_files import Call
 
@@ -33,6 +35,23 @@ def test_every_method_has_a_page(fedbench: Call) -> None:
         code, out, _ = fedbench("show", name)
         assert (code, out.partition("\n")[0]) == (0, f"{name}: {get(name).paper}")
         assert all(line == line.rstrip() for line in out.splitlines()), name
+
+
+def test_a_page_of_ones_own_method_says_what_its_class_says(fedbench: Call) -> None:
+    """Not the paper, title and test of the method that it extends; its options and costs are those."""
+    begin = "from fedbench.algorithms.scaffold import Scaffold\nfrom fedbench.method import register\n"
+    Path("mine.py").write_text(f"{begin}@register('mine')\nclass Mine(Scaffold):\n    pass\n")
+    Path("said.py").write_text(
+        f"{begin}class Base(Scaffold):\n    paper, title = 'Mine, 2031', 'MINE'\n\n"
+        "@register('said')\nclass Said(Base):\n    '''c is halved.'''\n"
+    )
+    out = fedbench.done("show", "mine", "imports=[mine.py]").splitlines()
+    assert out[:2] == ["mine", ""]
+    assert out[2].startswith("algorithm.lr=0.05: ")
+    assert {"uplink      2d", "checked by  no test"} <= {*out}
+    out = fedbench.done("show", "said", "imports=[said.py]").splitlines()
+    assert out[:3] == ["said: Mine, 2031", "", "c is halved."]
+    assert (get("said").title, get("mine").title, get("scaffold").title) == ("MINE", "", "SCAFFOLD")
 
 
 @pytest.mark.parametrize("word", ["scaffold", "rounds=3", "imports=mine.py", "imports=[", "~imports", ""])

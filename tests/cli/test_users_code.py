@@ -131,9 +131,10 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
     imports.executed.clear()
     code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
     line = (
-        "algorithm=signed: server_step draws from torch's global generator, so the run could not be repeated"
+        "algorithm=signed: its server_step draws from torch's global generator, "
+        "so the run could not be repeated"
     )
-    assert (code, err.startswith(f"fedbench: {line}; draw from")) == (1, True)
+    assert (code, err.startswith(f"fedbench: {line}; draw from")) == (2, True)
     double = own_method("signed").replace("mean.delta", "mean.delta.double()")
     Path("mine.py").write_text(double)
     imports.executed.clear()
@@ -152,6 +153,12 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         Path("mine.py").write_text(text)
         line = f"fedbench: imports=mine.py: failed while it was executed: {says}\n"
         assert fedbench(*SMALL, "imports=[mine.py]")[::2] == (2, line)
+
+
+AVERAGED = "send what is to be averaged, in the type of theta, or see uploads one by one (stacks = True)"
+SEEDED = (
+    "so the run could not be repeated; draw from a torch.Generator that is seeded from what the server keeps"
+)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +184,9 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
          "    def local_final(self, local, client, h): return {'delta': local.y}, {'c': local.y}",
          "its local_final returns 'c' as float32 of shape (650,), and client_init as bool of shape (650,)"),
         ("def local_final(self, local, client, h): return {'delta': local.y.sign().to(torch.int8)}, {}",
-         "its local_final sends 'delta' as int8, of which there is no mean; convert it to the type of theta"),
+         "its local_final sends 'delta' as int8, of which there is no mean; " + AVERAGED),
         ("survey = 'cohort'\n    def survey_upload(self, grad): return {'up': grad > 0}",
-         "its survey_upload sends 'up' as bool, of which there is no mean; convert it to the type of theta"),
+         "its survey_upload sends 'up' as bool, of which there is no mean; " + AVERAGED),
         ("def local_init(self, client, h): return {'y': client.down.theta + torch.rand(())}",
          "its local_init draws from torch's global generator, so the run could not be repeated; "
          "use client.draw"),
@@ -187,6 +194,19 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
          "its local_final sends 'weight', which is what `stacks` calls the uploads' weights"),
         ("addressed = ('theta',)",
          "its broadcast addresses 'theta' of shape (650,), not (4, ...): N rows"),
+        ("def local_final(self, local, client, h): return {'delta': local.y * np.random.rand()}, {}",
+         "its local_final draws from NumPy's global generator, so the run could not be repeated; "
+         "use client.draw"),
+        ("def broadcast(self, server, survey, n, h): return {'theta': server.theta + random.random()}",
+         f"its broadcast draws from Python's global generator, {SEEDED}"),
+        ("def server_init(self, theta, survey, h): return {'theta': theta + torch.randn_like(theta)}",
+         f"its server_init draws from torch's global generator, {SEEDED}"),
+        ("def client_init(self, theta, survey, h): return {'c': torch.rand_like(theta)}",
+         f"its client_init draws from torch's global generator, {SEEDED}"),
+        ("def bind(self, setting): self.order = torch.randperm(setting.d)",
+         f"its bind draws from torch's global generator, {SEEDED}"),
+        ("full_gradient = True\n    def broadcast(self, server, survey, n, h): return {'a': server.theta}",
+         "its broadcast must return 'theta', at which full_gradient is taken, and returns a"),
         # in place: what a hook is handed may be the server's own, or another client's
         ("def local_step(self, local, client, h): return {'y': local.y.sub_(h.lr * client.grad(local.y))}",
          "its local_step changes local.y in place; return a new tensor"),
@@ -248,6 +268,10 @@ def test_asking_a_model_for_its_outputs_and_gradients_changes_nothing() -> None:
     before = torch.get_rng_state()
     problem = problem_of(api.compose_config([*SMALL, "imports=[sober.py]", "model=sober"]), Session())
     assert problem.model.training
+    numpys = NET.replace("nn.functional.dropout(x)", "np.random.rand()").replace('"net"', '"nps"')
+    Path("numpys.py").write_text(f"import numpy as np\n{numpys}")
+    with pytest.raises(ConfigError, match=r"^model=nps: draws random .*\(it uses NumPy's global gen"):
+        problem_of(api.compose_config([*SMALL, "engine=loop", "imports=[numpys.py]", "model=nps"]), Session())
     with pytest.raises(
         ConfigError, match=r"^model=net: draws random numbers of its own in training; fedbench"
     ):
@@ -298,7 +322,10 @@ class Mine(FedAvg):
     def server_step(self, server, mean, n, h):
         return {"theta": server.theta.clone().add_(mean.delta)}
 """
-BEGIN = "import torch\nfrom fedbench.method import *\nfrom fedbench.algorithms.fedavg import FedAvg\n"
+BEGIN = (
+    "import random\nimport numpy as np\nimport torch\n"
+    "from fedbench.method import *\nfrom fedbench.algorithms.fedavg import FedAvg\n"
+)
 
 
 REFUSED = {
@@ -373,3 +400,17 @@ def test_imports_are_executed_once_and_that_is_said(fedbench: Call) -> None:
     assert (code, out.count(": executing the code of ")) == (0, 2)
     assert [Path(f"{name}.txt").read_text() for name in ("by_name_a", "by_path_b")] == ["x", "x"]
     assert all("the code of by_path_b.py" in log.read_text() for log in Path("s").glob("*/run.log"))
+
+
+def test_an_attribute_that_a_client_lacks_is_said_with_those_it_has(fedbench: Call) -> None:
+    """Before the run, and where it is only missing in some hooks, during it."""
+    Path("mine.py").write_text(own_method("signed", SIGN.format("client.labls"), "mean.sign"))
+    words = [*SMALL, "imports=[mine.py]", "algorithm=signed", "engine=loop"]
+    code, _, err = fedbench(*words)
+    assert (code, err.count("\n")) == (1, 1)
+    line = f"fedbench: {Path('mine.py').resolve()}, line 8: AttributeError: a client has no labls here, only "
+    assert err.startswith(line)
+    Path("mine.py").write_text(own_method("signed", SIGN.format("client.k"), "mean.sign"))
+    imports.executed.clear()
+    code, _, err = fedbench(*words)
+    assert (code, "line 8: AttributeError: a client has no k here, only down, mine, " in err) == (1, True)

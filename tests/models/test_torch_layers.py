@@ -31,7 +31,8 @@ EQUAL: dict[Shape, str] = {
     (4, 8): """AdaptiveAvgPool1d(3) AdaptiveMaxPool1d(3) AvgPool1d(2) CircularPad1d(1) ConstantPad1d(1,2.0)
         Conv1d(4,3,2) ConvTranspose1d(4,3,2) InstanceNorm1d(4) LPPool1d(2,2) MaxPool1d(2)
         ReflectionPad1d(1) ReplicationPad1d(1) ZeroPad1d(1) MultiheadAttention(8,2,batch_first=True)
-        LocalResponseNorm(2) MaxUnpool1d(2) EmbeddingBag(3,2)""",
+        LocalResponseNorm(2) MaxUnpool1d(2) EmbeddingBag(3,2)
+        TransformerEncoderLayer(8,2,8,0.0,batch_first=True)""",
     (4, 6, 6): """AdaptiveAvgPool2d(3) AdaptiveMaxPool2d(3) AvgPool2d(2) ChannelShuffle(2) CircularPad2d(1)
         ConstantPad2d(1,2.0) Conv2d(4,3,2) ConvTranspose2d(4,3,2) GroupNorm(2,4) InstanceNorm2d(4)
         InstanceNorm2d(4,affine=True) LPPool2d(2,2) MaxPool2d(2) PixelShuffle(2) PixelUnshuffle(2)
