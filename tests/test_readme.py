@@ -52,7 +52,7 @@ def test_the_table_of_algorithms_is_fresh() -> None:
     page = (ROOT / "conf/algorithm/README.md").read_text()
     written = page.split("<!-- algorithms: begin -->\n")[1].split("<!-- algorithms: end -->")[0]
     assert written == markdown(algorithms.every()), "scripts/readme_table writes it"
-    assert f" {len(algorithms.every())} methods under " in README
+    assert f" {len(algorithms.every())} methods under " in README, "scripts/readme_table writes it"
 
 
 def test_the_first_page_is_read_in_a_minute() -> None:

@@ -14,8 +14,9 @@ from fedbench.method import Counts
 
 GRIDS = Path(__file__).parents[2] / "conf" / "grid"
 OURS = [cls.name for cls in algorithms.every() if cls.__module__.startswith("fedbench.")]
-ROUNDS_ONLY = {"fafed", "fedadamw", "fedadt", "fedbn", "fedlada", "led", "local", "local_amsgrad"}
-ROUNDS_ONLY |= {"mime", "mimelite"}
+PERSONAL = {cls.name for cls in algorithms.every() if cls().is_personal}  # what all of them have in common
+ROUNDS_ONLY = {"fafed", "fedadamw", "fedadt", "fedlada", "led", "local_amsgrad", "mime", "mimelite"}
+ROUNDS_ONLY |= PERSONAL
 EVERYONE = {"fafed", "led", "vrl_sgd"}
 
 

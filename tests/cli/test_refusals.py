@@ -18,7 +18,7 @@ POOL = "--multirun seed=0,1 hydra/launcher=processes hydra.launcher.devices="
 
 BAD = [
     ("model=foo", "or your own, which imports=[FILE.py] registers"),
-    ("algorithm=fedagv", "(did you mean 'fedavg', 'fedavgm' or 'fedavg_m'?)"),
+    ("algorithm=fedagv", "(did you mean 'fedavg', "),
     ("experiment=peers/nid_fmnist", "`fedbench list experiments` shows (did you mean 'peers/niid_fmnist',"),
     ("experiment=adamasfl", "is a directory; must be one of adamasfl/fig1, adamasfl/fig1_average, ada"),
     ("experiment=settings", "(did you mean 'padamfed/settings'?)"),

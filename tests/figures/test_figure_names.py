@@ -128,7 +128,7 @@ def rgb(colour: str) -> np.ndarray:
 
 
 def test_every_algorithm_has_a_style() -> None:
-    assert set(style.ALGORITHMS) == {method.name for method in every()}
+    assert set(style.ALGORITHMS) == {method.name for method in every()}, "scripts/readme_table writes it"
 
 
 def test_no_two_methods_share_dash_and_marker_so_grey_prints_can_be_read() -> None:
