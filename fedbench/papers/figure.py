@@ -30,16 +30,16 @@ from fedbench.papers.claims import Claim
 from fedbench.papers.evidence import SCALES
 from fedbench.runs.records import Run
 from fedbench.sweeps.plan import of_file
-from fedbench.tuning.search import Tuning, draws
+from fedbench.tuning.search import Effort, draws
 from fedbench.tuning.tune import write_table
 
 TUNING = {
-    "smoke": Tuning(first=2, others=1, extensions=0, seeds=(0,), samples=2),
-    "cpu": Tuning(first=4, others=2, extensions=2, seeds=(0,), samples=8),
-    "paper": Tuning(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
+    "smoke": Effort(first=2, others=1, extensions=0, seeds=(0,), samples=2),
+    "cpu": Effort(first=4, others=2, extensions=2, seeds=(0,), samples=8),
+    "paper": Effort(first=None, others=None, extensions=2, seeds=(0, 1), samples=40),
 }
 SEARCHED = 100
-"""Offset added to the seeds of `Tuning`, so that no seed that chooses hyper-parameters is evaluated."""
+"""Offset added to the seeds of an `Effort`, so that no seed that chooses hyper-parameters is evaluated."""
 
 
 def shown(name: str, scale: str, root: Path = Path(), changed: Sequence[str] = ()) -> Path:

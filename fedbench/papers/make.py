@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from fedbench.config.compose import compose
@@ -34,11 +33,11 @@ from fedbench.papers.kept import (
     write_tables,
     write_tuning,
 )
-from fedbench.runs.records import Run
 from fedbench.sweeps.plan import preview
 from fedbench.tuning.request import SHARE, VALIDATION
-from fedbench.tuning.search import Task, TuningRuns, first_values, search, single
+from fedbench.tuning.search import Task, first_values, single
 from fedbench.tuning.selection import Selection
+from fedbench.tuning.tuning import Stage, Tuning, TuningRuns
 
 
 def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Path()) -> list[str]:
@@ -68,100 +67,89 @@ def changes(extra: Sequence[str]) -> list[str]:
 
 
 class Maker:
-    """The stages of one figure at one scale."""
+    """The tuning behind one figure at one scale, and what is kept and drawn of it."""
 
     def __init__(self, made: Experiment, extra: Sequence[str], root: Path, out: Path) -> None:
         self.made, self.figure, self.how = made, made.figure, TUNING[made.effort]
         self.root, self.out, self.runs = root, out, root / RUNS  # figures share runs
-        self.place = lists_of(made.figure.name, made.scale, root)
-        swept = [one.input_line for one in parse(made.changed) if one.is_sweep_override()]
+        self.lists = lists_of(made.figure.name, made.scale, root)
+        swept = [item.input_line for item in parse(made.changed) if item.is_sweep_override()]
         extra = [word for word in extra if word not in swept]  # the grids of the final runs have them
         self.words = [f"experiment={made.figure.name}", f"scale={made.scale}", *extra]
         self.words.append("hydra/launcher=processes")
-        self.seeds = [SEARCHED + seed for seed in self.how.seeds]
-        self.failures: list[str] = []
+        self.title = f"{made.figure.name}, {made.scale}"
+        self.chosen: Chosen = ()
 
     def go(self) -> list[str]:
-        """Run all stages in order and draw the figure; return a line for each failure."""
-        chosen = self.tune()
-        write_tuning(self.out, chosen)
-        stages = self.stages(chosen)
-        place = self.place / digest([self.made.digest, stages])  # other winners are in another list
-        finals = TuningRuns(self.words, self.runs)
-        runs = {f"{stage}/{run.directory.name}": run for stage, grids in stages.items()
-                for run in self.sweep(finals, place / stage, grids)}  # fmt: skip
+        """Tune, run the winners and draw the figure; return a line for each failure."""
+        tuning = self.tuning()
+        lists = tuning.go()
+        runs = {f"{place.name}/{run.directory.name}": run for place, found in lists.items() for run in found}
         write_tables(self.out, runs)
         files = self.figure.draw(self.out)
         say_how_it_was_tuned(self.out, files, self.validation)
-        said = {**how_tuned(chosen, self.validation), **made_from(runs.values())}
-        write_made(self.out, self.figure, self.made.scale, files, said, self.made.changed)
+        known = {**how_tuned(self.chosen, self.validation), **made_from(runs.values())}
+        write_made(self.out, self.figure, self.made.scale, files, known, self.made.changed)
         if self.made.changed:
             add_to_captions(files, f" Not the published figure: {' '.join(self.made.changed)}.")
             write_page_of_changed(self.figure, self.out, shown(self.figure.name, self.made.scale, self.root))
-        return [f"{self.figure.name}: {line}" for line in [*self.failures, *finals.failures]]
-
-    def stages(self, chosen: Chosen) -> dict[str, list[Grid]]:
-        """What the winners of the searches are run on, by stage."""
-        found: dict[str, list[Grid]] = {}
-        for branch in self.made.branches:
-            selection = next((one for task, one in chosen if task.is_same_task(branch)), None)
-            found.setdefault(branch.stage, []).append(self.final(branch, selection))
-        return found
+        return [f"{self.figure.name}: {line}" for line in tuning.failures]
 
     def forecast(self) -> Iterator[str]:
         """Yield lines that say what `go` would run first, what of it is finished, and how many runs follow.
         Writes nothing. Raises UserError if a run has invalid input."""
-        said = f"{self.figure.name}, {self.made.scale}"
-        searches, place = list(self.searches()), self.place / self.made.digest
-        for name, branches, sweeps in searches:
-            tasks = self.tasks(branches)
-            yield f"{said}: the first runs of a search for {len(tasks)} methods"
-            grids = [one.grid(values, self.seeds) for one in tasks.values() for values in one.first]
-            yield from preview(sweeps.plan(place / name, grids))
-        finals, stages = TuningRuns(self.words, self.runs), self.stages(())
-        planned = [run for grids in stages.values() for run in finals.plan(place, grids)]
-        if searches:
+        tuning = self.tuning()
+        for stage, lines in zip(tuning.stages, tuning.forecast(), strict=True):
+            yield f"{self.title}: the first runs of a search for {len(stage.tasks)} methods"
+            yield from lines
+        finals = self.stages(()).items()
+        planned = [run for place, grids in finals for run in tuning.winners.plan(place, grids)]
+        if tuning.stages:
             yield f"then what the search still asks for, and {len(planned)} runs of the winners"
         else:
-            yield f"{said}: nothing is searched"
+            yield f"{self.title}: nothing is searched"
             yield from preview(planned)
 
-    def searches(self) -> Iterator[tuple[str, list[MethodRuns], TuningRuns]]:
-        """The branches that are tuned, each once, by the task on which they are: the name of the search's
-        list, the branches, and its sweeps."""
+    def tuning(self) -> Tuning:
+        """The searches of all tuned branches, and the final runs of all branches."""
+        seeds = [SEARCHED + seed for seed in self.how.seeds]
+        winners = TuningRuns(self.words, self.runs, title=self.title)
+        return Tuning(list(self.searches()), seeds, self.finals, winners, self.how.extensions)
+
+    def finals(self, chosen: Sequence[tuple[Task, Selection]]) -> dict[Path, list[Grid]]:
+        """Keep what the searches chose; the final runs, without branches whose searches all failed."""
+        self.chosen = [(branch, found) for task, found in chosen
+                       for branch in self.tuned() if branch.named == task.named]  # fmt: skip
+        write_tuning(self.out, self.chosen)
+        return self.stages(self.chosen)
+
+    def stages(self, chosen: Chosen) -> dict[Path, list[Grid]]:
+        """What the winners of the searches are run on, by the directory of its list: other winners are in
+        another list."""
+        stages: dict[str, list[Grid]] = {}
+        for branch in self.made.branches:
+            selection = next((found for other, found in chosen if other.is_same_task(branch)), None)
+            stages.setdefault(branch.stage, []).append(self.final(branch, selection))
+        return {self.lists / digest([self.made.digest, stages]) / stage: grids
+                for stage, grids in stages.items()}  # fmt: skip
+
+    def tuned(self) -> list[MethodRuns]:
+        """The branches that are searched, each once."""
         tuned: list[MethodRuns] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
             if searched and not any(branch.is_same_task(other) for other in tuned):
                 tuned.append(branch)
-        for task in dict.fromkeys(branch.elsewhere for branch in tuned):
-            own = [word for word in self.words[1:] if not task or word not in self.made.changed]
-            words = [f"experiment={task or self.figure.name}", *own]
-            sweeps = TuningRuns([*words, f"{VALIDATION}={self.validation:g}"], self.runs)
-            mine = [branch for branch in tuned if branch.elsewhere == task]
-            yield f"tuning-{task}" if task else "tuning", mine, sweeps
+        return tuned
 
-    def tune(self) -> Chosen:
-        """Search every tuned branch once, and extend a grid search whose winner lies at an edge. Return the
-        branches with their selections, without those whose runs all failed."""
-        chosen: list[tuple[MethodRuns, Selection]] = []
-        for name, branches, sweeps in self.searches():
-            tasks = self.tasks(branches)
-            run = partial(self.sweep, sweeps, self.place / self.made.digest / name)
-            found = search(list(tasks.values()), self.seeds, run, self.how.extensions)
-            selections = dict(zip(tasks, found, strict=True))
-            self.failures += sweeps.failures
-            for branch in branches:
-                if (selection := selections[str(self.task(branch).fixed)]) is None:
-                    self.failures.append(f"all tuning runs of {branch.method} failed")
-                else:
-                    chosen.append((branch, selection))
-        return chosen
-
-    def tasks(self, branches: Sequence[MethodRuns]) -> dict[str, Task]:
-        """The searches of these branches by what is fixed in them. On another figure's task some are the
-        same."""
-        return {str(task.fixed): task for task in map(self.task, branches)}
+    def searches(self) -> Iterator[Stage]:
+        """The searches, by the figure on whose task they are."""
+        for other in dict.fromkeys(branch.elsewhere for branch in self.tuned()):
+            ours = [word for word in self.words[1:] if not other or word not in self.made.changed]
+            words = [f"experiment={other or self.figure.name}", *ours, f"{VALIDATION}={self.validation:g}"]
+            tasks = [self.task(branch) for branch in self.tuned() if branch.elsewhere == other]
+            place = self.lists / self.made.digest / (f"tuning-{other}" if other else "tuning")
+            yield Stage(place, tasks, TuningRuns(words, self.runs, title=self.title))
 
     def task(self, branch: MethodRuns) -> Task:
         """The search of a branch: its algorithm's grid, or draws of its random search."""
@@ -169,16 +157,16 @@ class Maker:
         if branch.elsewhere:
             schedule = str(context.get("schedule", self.made.base["schedule"]))
             other, there = self.made.elsewhere(branch.elsewhere, schedule)
-            own = {key: value for key, value in context.items() if key.startswith("algorithm.")}
-            pinned, context = other.pinned(), {**there, **own}
+            method = {key: value for key, value in context.items() if key.startswith("algorithm.")}
+            pinned, context = other.pinned(), {**there, **method}
         fixed = {**pinned, **context, "algorithm": branch.algorithm}
         if branch.search is None:
             grid = self.made.tuned_keys(branch)
             usual = first_values(grid, algorithm_file(branch.algorithm), self.how)
-            return Task(fixed, grid, [self.made.start.get(branch.method, usual)])
+            return Task(fixed, grid, [self.made.start.get(branch.method, usual)], called=branch.named)
         tried = branch.search.points(self.how.samples)
         space = {key: values for key, values in branch.search.space.items() if key in tried[0]}
-        return Task(fixed, space, single(tried), extends=False)
+        return Task(fixed, space, single(tried), extends=False, called=branch.named)
 
     def final(self, branch: MethodRuns, selection: Selection | None) -> Grid:
         """The grid of a branch's final runs: its winner's values, overridden by what the branch sweeps."""
@@ -205,8 +193,3 @@ class Maker:
         """The share of training samples that is held out while hyper-parameters are chosen. The final runs
         follow the experiment's own setting."""
         return float(str(self.made.base.get(VALIDATION) or SHARE))
-
-    def sweep(self, sweeps: TuningRuns, place: Path, grids: Sequence[Grid]) -> list[Run]:
-        """Run the missing runs of a stage."""
-        print(f"{self.figure.name}, {self.made.scale}: {place.name}", flush=True)
-        return sweeps.run(place, grids)

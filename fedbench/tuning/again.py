@@ -15,9 +15,9 @@ from fedbench.errors import ConfigError, UsageError
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import read_json
 from fedbench.sweeps.plan import preview
-from fedbench.tuning.search import TuningRuns
 from fedbench.tuning.selection import result_row
 from fedbench.tuning.tune import Tuned, write_table
+from fedbench.tuning.tuning import TuningRuns
 
 _LONGEST = 100  # letters of a directory's name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from omegaconf import OmegaConf, open_dict
 from fedbench.config.compose import Composed, Composer, validate
 from fedbench.config.config import Config
 from fedbench.config.identity import digest
-from fedbench.config.overrides import Value
+from fedbench.config.overrides import Grid, Value
 from fedbench.config.places import SWEEPS, TUNINGS
 from fedbench.errors import ConfigError, UsageError, word
-from fedbench.figures.results import FINAL, TUNING
-from fedbench.files import read_json
+from fedbench.figures.results import FINAL, TRIALS, TUNING
+from fedbench.files import read_json, write_json
 from fedbench.runs.metrics import sign, worst
 from fedbench.sweeps.launch import Sweep
 from fedbench.sweeps.plan import points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
-from fedbench.tuning.search import Optuna, Point, Range, Space, Task, TuningRuns, draws, is_grid, single
+from fedbench.tuning.search import Optuna, Point, Range, Space, Task, draws, is_grid, single
+from fedbench.tuning.tuning import Chosen, Stage, Tuning, TuningRuns
 
 SEARCHES = ("grid", "random", "optuna")
 VALIDATION = "dataset.validation"
@@ -132,16 +133,19 @@ class TuningPlan:
             said += f" (on everything: fedbench tune {self.directory} {VALIDATION}=0)"
         return said
 
-    @property
-    def trials(self) -> TuningRuns:
-        """The search's runs: a finished one keeps what its tables need, unless the user says otherwise."""
-        words = ["checkpoint.keep=false", *self.words]
-        return TuningRuns(words, self.runs, self.options.config_dir)
+    def tuning(self, finals: Callable[[Chosen], Mapping[Path, Sequence[Grid]]]) -> Tuning:
+        """What computes it. `finals`: see `Tuning`. A finished trial keeps what its tables need, unless the
+        user says otherwise."""
+        trials = TuningRuns(
+            ["checkpoint.keep=false", *self.words], self.runs, self.options.config_dir, begun=self.begin
+        )
+        winners = TuningRuns(self.words, self.runs, self.options.config_dir)
+        stage = Stage(self.directory / TRIALS, self.tasks, trials)
+        return Tuning([stage], self.selecting, finals, winners, self.options.extend)
 
-    @property
-    def finals(self) -> TuningRuns:
-        """The winners' runs."""
-        return TuningRuns(self.words, self.runs, self.options.config_dir)
+    def begin(self) -> None:
+        """Write tune.json, by which the directory is a tuning's."""
+        write_json(self.directory / TUNING, self.said)
 
     @property
     def said(self) -> dict[str, Any]:
@@ -169,17 +173,15 @@ class TuningPlan:
         yield f"selected by: {held if share else 'the test set, which makes the results optimistic'}"
         yield f"winners: {self.of_winners}"
         for task in self.tasks:
-            method, *context = task.named.items()
-            name = ", ".join([str(method[1]), *(f"{key}={value}" for key, value in context)])
             if not task.space:
-                yield f"{name}: nothing to search"
+                yield f"{task.words}: nothing to search"
                 continue
             count = self.options.trials if task.asks else len(task.first)
             over = "; ".join(
                 f"{key} {', '.join(map(str, values)) if isinstance(values, Sequence) else values}"
                 for key, values in task.space.items()
             )
-            yield f"{name}: {self.options.search} search, {count} trials over {over}"
+            yield f"{task.words}: {self.options.search} search, {count} trials over {over}"
         yield from self.left_alone
 
 
@@ -316,7 +318,8 @@ def _tasks(
             free = {k: v for k, v in free.items() if not options.keys or options.names(k)}
             searched = smaller(free, own) if options.small else free
         start, asks = _first(searched, options)
-        yield Task(context, searched, single(start), asks=asks, metric=options.metric, algorithm=method)
+        called = {"algorithm": method, **context}
+        yield Task(context, searched, single(start), asks=asks, metric=options.metric, called=called)
 
 
 def _left_alone(

@@ -16,8 +16,6 @@ import numpy as np
 from fedbench.config.overrides import Grid, Value
 from fedbench.errors import UsageError, needs
 from fedbench.runs.records import Run
-from fedbench.sweeps.launch import asked, failures
-from fedbench.sweeps.plan import PlannedRun
 from fedbench.tuning.methods import distance, is_number
 from fedbench.tuning.selection import Selection, select
 
@@ -96,7 +94,7 @@ def draws(space: Space, count: int) -> list[Point]:
 
 
 @dataclass(frozen=True)
-class Tuning:
+class Effort:
     """How far a grid is searched at one scale of the experiments.
 
     `first`, `others`: how many values of the first key (the learning rate) and of each other key are tried
@@ -112,7 +110,7 @@ class Tuning:
     samples: int
 
 
-def first_values(grid: Grid, defaults: Mapping[str, Value], how: Tuning) -> dict[str, list[Value]]:
+def first_values(grid: Grid, defaults: Mapping[str, Value], how: Effort) -> dict[str, list[Value]]:
     """The part of a grid that is tried first: for each key the values nearest to its default, in order.
     Distances are logarithmic for positive values."""
     chosen = {}
@@ -194,8 +192,8 @@ class Task:
 
     `first`: the grids over the keys of `space` that are tried first. `extends`: whether a winner at an edge
     finally extends the search, also beyond the values of `space`. `asks`: proposes what comes after `first`.
-    `metric`: one of eval.metrics to select by instead of the accuracy. `algorithm`: the method if `fixed` has
-    none.
+    `metric`: one of eval.metrics to select by instead of the accuracy. `called`: what sets it apart, with its
+    method (empty: `fixed`).
     """
 
     fixed: Mapping[str, Value]
@@ -204,12 +202,18 @@ class Task:
     extends: bool = True
     asks: Optuna | None = None
     metric: str | None = None
-    algorithm: str = ""
+    called: Mapping[str, Value] = field(default_factory=dict)
 
     @property
-    def named(self) -> dict[str, Value]:
-        """What sets the task apart: its method and context."""
-        return {"algorithm": self.algorithm, **self.fixed}
+    def named(self) -> Mapping[str, Value]:
+        """What sets the task apart in tables: its method and context."""
+        return self.called or self.fixed
+
+    @property
+    def words(self) -> str:
+        """The same in words: `fedavg, partition=iid`."""
+        context = [f"{key}={value}" for key, value in self.named.items() if key != "algorithm"]
+        return ", ".join([str(self.named["algorithm"]), *context])
 
     def grid(self, values: Grid, seeds: Sequence[int]) -> Grid:
         """The runs for some values of its space, which take precedence over `fixed`."""
@@ -236,30 +240,6 @@ class Task:
 
 RunGrids = Callable[[Sequence[Grid]], Iterable[Run]]
 """Runs the union of grids."""
-
-
-@dataclass
-class TuningRuns:
-    """Sweeps that belong together. `words`: overrides of all their runs. `runs`: where these lie (None: in
-    the directories of the sweeps). Failed runs are recorded, and the others go on."""
-
-    words: Sequence[str]
-    runs: Path | None
-    config_dir: str | None = None
-    failures: list[str] = field(default_factory=list)
-
-    def plan(self, place: Path, grids: Sequence[Grid]) -> list[PlannedRun]:
-        """The runs of a stage in `place`. Writes nothing. Raises UserError."""
-        with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
-            return sweep.plan()
-
-    def run(self, place: Path, grids: Sequence[Grid]) -> list[Run]:
-        """Run the missing runs of a stage in `place`; return all its results."""
-        with asked(self.words, grids, place, self.runs, self.config_dir) as sweep:
-            results = sweep.run()
-        if line := failures(results, place):
-            self.failures.append(f"{place.name}: {line}")
-        return results
 
 
 def search(

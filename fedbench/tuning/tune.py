@@ -9,13 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from fedbench.config.overrides import Grid, Value
-from fedbench.figures.results import FINAL, TRIALS, TUNING
+from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import write_json, write_text
-from fedbench.runs.records import Run
-from fedbench.sweeps.plan import preview
 from fedbench.tuning.request import TuneOptions, read
-from fedbench.tuning.search import Range, Task, search, single
+from fedbench.tuning.search import Range, Task, single
 from fedbench.tuning.selection import Selection, result_row, trials_table
+from fedbench.tuning.tuning import Chosen
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     Raises UserError if a run has invalid input."""
     plan = read(overrides, options)
     yield from plan.announced
-    grids = [task.grid(values, plan.selecting) for task in plan.tasks for values in task.first]
-    yield from preview(plan.trials.plan(plan.directory / TRIALS, grids))
+    for lines in plan.tuning(lambda _: {}).forecast():
+        yield from lines
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
@@ -48,45 +47,35 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     stopped. Raises UserError before anything is written if a run has invalid input; a run that fails does not
     stop the others.
     """
-    options = options or TuneOptions()
-    plan = read(overrides, options)
+    plan = read(overrides, options or TuneOptions())
     print("\n".join(plan.announced), flush=True)
-    place, stages, finals = plan.directory, plan.trials, plan.finals
-
-    def trials(grids: Sequence[Grid]) -> list[Run]:
-        try:
-            return stages.run(place / TRIALS, grids)
-        finally:
-            if (place / TRIALS).is_dir():  # the runs are valid
-                write_json(place / TUNING, plan.said)
-
-    selections = search(plan.tasks, plan.selecting, trials, options.extend)
+    place, failures = plan.directory, list[str]()
     found: list[tuple[Mapping[str, Value], Selection]] = []
-    chosen, failures = [], stages.failures
-    for task, selection in zip(plan.tasks, selections, strict=True):
-        method = task.named["algorithm"]
-        if selection is None:
-            failures.append(f"all runs of {method} failed")
-        elif selection.diverged:
-            line = f"all {len(selection.trials)} configurations of {method} diverged"
-            failures.append(f"{line}: smaller step sizes are needed")
-            found.append((task.named, replace(selection, winner={})))
-        else:
-            found.append((task.named, selection))
-            chosen.append((task, selection))
+    won: list[tuple[Task, Selection, Grid]] = []
+
+    def finals(chosen: Chosen) -> dict[Path, list[Grid]]:
+        for task, selection in chosen:
+            if selection.diverged:
+                line = f"all {len(selection.trials)} configurations of {task.named['algorithm']} diverged"
+                failures.append(f"{line}: smaller step sizes are needed")
+                found.append((task.named, replace(selection, winner={})))
+            else:
+                found.append((task.named, selection))
+                won.append((task, selection, task.grid(single([selection.winner])[0], plan.final)))
+        if found:
+            tried = trials_table(found)
+            tried.insert(list(tried).index("seeds"), "metric", plan.measure)
+            write_table(place / "trials.csv", tried)
+            winners = {"tasks": [task.named for task, *_ in won], "winners": [grid for *_, grid in won]}
+            write_json(place / TUNING, {**plan.said, **winners})
+        return {place / FINAL: [grid for *_, grid in won]} if won else {}
+
+    tuning = plan.tuning(finals)
+    runs = tuning.go().get(place / FINAL, [])
+    failures = [*tuning.failures, *failures]
     if not found:
         return Tuned(place, failures)
-    tried = trials_table(found)
-    tried.insert(list(tried).index("seeds"), "metric", plan.measure)
-    write_table(place / "trials.csv", tried)
-    winners = [task.grid(single([won.winner])[0], plan.final) for task, won in chosen]
-    of_winners = [task.named for task, _ in chosen]  # in the order of the winners
-    write_json(place / TUNING, {**plan.said, "tasks": of_winners, "winners": winners})
-    runs = finals.run(place / FINAL, winners) if winners else []
-    rows = [
-        result_row(task.named, grid, runs, options.metric, won)
-        for (task, won), grid in zip(chosen, winners, strict=True)
-    ]
+    rows = [result_row(task.named, grid, runs, plan.options.metric, one) for task, one, grid in won]
     if rows:
         write_table(place / "results.csv", pd.DataFrame(rows))
     from fedbench.tuning.picture import draw
@@ -95,11 +84,8 @@ def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
     again = "--extend" if plan.runs else "--extend in another directory"  # see `request.read`
-    notes = [
-        f"winners {plan.of_winners}",
-        *(line for task, won in chosen for line in _edges(task, won, again)),
-    ]
-    return Tuned(place, [*failures, *finals.failures], pd.DataFrame(rows), notes)
+    edges = [line for task, selection, _ in won for line in _edges(task, selection, again)]
+    return Tuned(place, failures, pd.DataFrame(rows), [f"winners {plan.of_winners}", *edges])
 
 
 def _edges(task: Task, found: Selection, again: str) -> Iterator[str]:
@@ -110,7 +96,8 @@ def _edges(task: Task, found: Selection, again: str) -> Iterator[str]:
     for key, side in found.edges.items():
         wider = "a wider interval" if isinstance(task.space[key], Range) else "a wider grid"
         wider += f" or {again}" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
-        yield f"{task.algorithm}: {key} is at the {side} end of what was tried; {wider} may find better"
+        end = f"{task.named['algorithm']}: {key} is at the {side} end of what was tried"
+        yield f"{end}; {wider} may find better"
 
 
 def write_table(file: Path, table: pd.DataFrame) -> None:

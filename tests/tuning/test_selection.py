@@ -11,7 +11,7 @@ import pytest
 
 from fedbench.config.overrides import Value
 from fedbench.runs.records import Run
-from fedbench.tuning.search import Task, Tuning, beyond, draws, first_values
+from fedbench.tuning.search import Effort, Task, beyond, draws, first_values
 from fedbench.tuning.selection import Selection, select, trials_table
 
 LR = "algorithm.lr"
@@ -161,10 +161,10 @@ def test_neighbours_differ_in_one_key_by_one_step() -> None:
 def test_the_first_values_surround_the_default() -> None:
     """Nearest on a logarithmic scale, in the grid's order; all of them where nothing limits."""
     grid = {LR: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0], "algorithm.beta": [0.05, 0.2, 0.9]}
-    how = Tuning(first=3, others=1, extensions=0, seeds=(0,), samples=1)
+    how = Effort(first=3, others=1, extensions=0, seeds=(0,), samples=1)
     chosen = {LR: [0.03, 0.1, 0.3], "algorithm.beta": [0.2]}
     assert first_values(grid, {"lr": 0.1, "beta": 0.2}, how) == chosen
-    assert first_values(grid, {"lr": 0.1}, Tuning(None, None, 0, (0,), 1)) == grid
+    assert first_values(grid, {"lr": 0.1}, Effort(None, None, 0, (0,), 1)) == grid
 
 
 def test_samples_are_different_points_and_repeatable() -> None:
