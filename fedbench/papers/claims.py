@@ -64,10 +64,10 @@ class Numbers:
     @property
     def interval(self) -> tuple[float, float, float]:
         """The mean of `gap` and the ends of its 95 % interval (Student's); NaN where there is none."""
-        from scipy.stats import t  # slow to import, and no word follows from it
+        from scipy.special import stdtrit  # Student's quantile; no word follows from it
 
         gap = pd.Series(dtype=float) if self.gap is None else self.gap.dropna()
-        mean, half = gap.mean(), gap.std() / max(len(gap), 1) ** 0.5 * t.ppf(0.975, max(len(gap) - 1, 1))
+        mean, half = gap.mean(), gap.std() / max(len(gap), 1) ** 0.5 * stdtrit(max(len(gap) - 1, 1), 0.975)
         return float(mean), float(mean - half), float(mean + half)
 
 

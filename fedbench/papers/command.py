@@ -14,6 +14,7 @@ from fedbench.errors import ConfigError, DataError, Lines, Parser, RunError, Usa
 from fedbench.papers import FIGURES
 from fedbench.papers.evidence import SCALES, made
 from fedbench.papers.figure import Figure, experiment, shown
+from fedbench.papers.figure_page import beside
 from fedbench.papers.kept import redraw, states
 from fedbench.papers.make import Maker, changes, make
 from fedbench.sweeps.tables import duration
@@ -144,8 +145,9 @@ def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> t
             failures.append(f"{name}: {error}")
             print(failures[-1], flush=True)
             continue
+        where = f", {beside(figure, scale, Path())}" if changed else ""
         print(
-            f"{name}: {shown(name, scale, changed=changed)} ({duration(time.monotonic() - begin)})",
+            f"{name}: {shown(name, scale, changed=changed)} ({duration(time.monotonic() - begin)}){where}",
             flush=True,
         )
     return failures, judge

@@ -7,7 +7,7 @@ seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,22 @@ class Evidence:
     made: Mapping[str, Any] = field(default_factory=lambda: {"scale": "paper"})
     tuned_on_test: bool = False
     best_on_test: bool = False
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, find: Callable[..., Any], method: str, where: Filter, *more: object) -> Any:
+        """`find` of the `rows` of a method, looked for once for all claims. Raises Untested."""
+        key = find, method, *map(str, where.items()), *more
+        if key not in self.known:
+            self.known[key] = find(self.rows(method, where), *more)
+        return self.known[key]
+
+    def rows(self, method: str, where: Filter) -> pd.DataFrame:
+        """`rows_of` its runs, looked for once. Raises Untested."""
+        key = method, *map(str, where.items())
+        if key not in self.known:
+            self.known[key] = rows_of(self.runs, method, where)
+        found: pd.DataFrame = self.known[key]
+        return found
 
     def table(self, name: str) -> pd.DataFrame:
         """One of `tables`. Raises Untested if the figure has none of this name, or it is empty."""
@@ -140,42 +156,65 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
-    return pd.Series({value: part.mean() for value, part in _points(rows, key)}, dtype=float).sort_index()
+    accuracy, place = _counted(rows, key)
+    return pd.Series({value: part.mean() for value, part in accuracy.groupby(place)}, dtype=float)
 
 
 def curves_by_seed(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     """The same by seed: a row for each seed that has all values of `key`, a column for each value. The other
     choices at a value are the best of all seeds."""
-    points = {value: part.groupby(rows.seed[part.index]).mean() for value, part in _points(rows, key)}
-    return pd.DataFrame(points).dropna()
+    accuracy, place = _counted(rows, key)
+    return accuracy.groupby([rows.seed[place.index], place]).mean().unstack().dropna()
 
 
-def _points(rows: pd.DataFrame, key: str) -> Iterator[tuple[float, pd.Series]]:
-    """Each value of `key`, ascending, and the final accuracies of the runs that count there."""
+def curve_of_each_seed(rows: pd.DataFrame, key: str) -> dict[object, pd.Series]:
+    """Seed -> its own `curve`, with the best other choices of this seed."""
+    accuracy, place = _counted(rows, key, rows.seed)
+    return {seed: part.groupby(place[part.index]).mean()
+            for seed, part in accuracy.groupby(rows.seed[place.index])}  # fmt: skip
+
+
+def _counted(rows: pd.DataFrame, key: str, *each: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """The final accuracies of the runs that count at their value of `key`, and these values. What counts is
+    decided within each group of `each`."""
     place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
-    untouched, labels = _configurations(rows.drop(columns=key, errors="ignore"))
-    for value, part in rows.final_accuracy.groupby(place):
-        yield value, part[_of_the_best(part, untouched[part.index], labels[part.index])]
+    place = place.dropna()
+    accuracy = rows.final_accuracy[place.index]
+    untouched, labels = _configurations(rows, but=key)
+    if place.empty:
+        return accuracy, place
+    keep = _of_the_best(accuracy, untouched[place.index], labels[place.index], place,
+                        *(one[place.index] for one in each))  # fmt: skip
+    return accuracy[keep], place[keep]
 
 
-def _configurations(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """For each row: whether its step sizes come from the theorem, and the index of its configuration."""
+def _configurations(rows: pd.DataFrame, but: str = "") -> tuple[pd.Series, pd.Series]:
+    """For each row: whether its step sizes come from the theorem, and the index of its configuration, without
+    the key `but`."""
     untouched = pd.Series(True, index=rows.index)
-    for key in STEPS & set(rows.columns):
+    for key in STEPS & set(rows.columns) - {but}:
         untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
-    keys = [
-        key for key in map(str, rows) if key.startswith("algorithm.") and rows[key].nunique(dropna=False) > 1
-    ]
+    choices = [key for key in map(str, rows) if key.startswith("algorithm.") and key != but]
+    keys = [key for key in choices if rows[key].nunique(dropna=False) > 1]
     if not keys:
         return untouched, pd.Series(0, index=rows.index)
     return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()
 
 
-def _of_the_best(accuracy: pd.Series, untouched: pd.Series, labels: pd.Series) -> pd.Series:
-    """Which rows belong to the configuration that counts. Each argument has one entry per row."""
-    if accuracy.empty or (untouched.any() and not untouched.all()):
+def _of_the_best(
+    accuracy: pd.Series, untouched: pd.Series, labels: pd.Series, *groups: pd.Series
+) -> pd.Series:
+    """Which rows belong to the configuration that counts in their group. Each argument has one entry per
+    row."""
+    if accuracy.empty:
         return untouched
-    return labels == accuracy.groupby(labels, sort=False).mean().idxmax()
+    within = list(groups) or [pd.Series(0, accuracy.index)]
+    means = accuracy.groupby([*within, labels]).transform("mean")
+    best = means == means.groupby(within).transform("max")
+    first = labels.where(best).groupby(within).transform("first")  # of equals
+    theorem = untouched.groupby(within)
+    mixed = theorem.transform("any") & ~theorem.transform("all")
+    return untouched.where(mixed, labels == first)
 
 
 def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:

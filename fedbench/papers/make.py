@@ -92,7 +92,7 @@ class Maker:
         write_made(self.out, self.figure, self.made.scale, files, known, self.made.changed)
         if self.made.changed:
             add_to_captions(files, f" Not the published figure: {' '.join(self.made.changed)}.")
-            write_page_of_changed(self.figure, self.out, shown(self.figure.name, self.made.scale, self.root))
+            write_page_of_changed(self.figure, self.made.scale, self.out, self.root)
         return [f"{self.figure.name}: {line}" for line in tuning.failures]
 
     def forecast(self) -> Iterator[str]:

@@ -23,7 +23,6 @@ from fedbench.papers.evidence import (
     diverged,
     passing,
     percent,
-    rows_of,
     said,
     short,
     tuned,
@@ -85,8 +84,8 @@ class Near(Measure):
     where: Filter = field(default_factory=dict)
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        rows = rows_of(data.runs, self.method, self.where)
-        rows = tuned(rows) if self.column == "final_accuracy" else rows
+        rows = data.rows(self.method, self.where)
+        rows = data.once(tuned, self.method, self.where) if self.column == "final_accuracy" else rows
         scores, rounds = by_seed(data, rows, self.column), self.column == "T"
         deviation = 0.0 if len(scores) < 2 else float(scores.std())
         slack = 0.1 * self.value if rounds else max(POINT, 2 * deviation)
@@ -120,7 +119,7 @@ class Above(Measure):
     high: float
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        rows = rows_of(data.runs, self.method, self.where)
+        rows = data.rows(self.method, self.where)
         points = curve(rows, self.key)
         points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
         if len(points) < 3 or points.index[0] > self.low * 1.1 or points.index[-1] < self.high * 0.9:
@@ -144,8 +143,8 @@ class InSettings(Measure):
     other: str = ""
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        found = of_rows(rows_of(data.runs, self.method, self.where))
-        theirs = of_rows(rows_of(data.runs, self.other, self.where)) if self.other else {}
+        found = of_rows(data.rows(self.method, self.where))
+        theirs = of_rows(data.rows(self.other, self.where)) if self.other else {}
         for setting, rows in found.items():
             if self.other and setting not in theirs:
                 continue
@@ -173,12 +172,13 @@ class Flat(Measure):
     where: Filter = field(default_factory=dict)
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        rows = rows_of(data.runs, self.method, self.where)
-        points, seeds = curve(rows, self.key), curves_by_seed(rows, self.key)
+        rows = data.rows(self.method, self.where)
+        points = data.once(curve, self.method, self.where, self.key)
+        seeds = curves_by_seed(rows, self.key)
         if len(points) < 2:
             raise Untested(f"fewer than two values of {self.key}")
         names = data.runs.algorithm.unique()
-        best = max(curve(rows_of(data.runs, name, self.where), self.key).max() for name in names)
+        best = max(data.once(curve, name, self.where, self.key).max() for name in names)
         ranges, least = seeds.max(axis=1) - seeds.min(axis=1), seeds.min(axis=1)
         margin = pd.concat([self.tolerance - ranges, least - LEVEL * best], axis=1).min(axis=1)
         low = f"below {LEVEL:g} of the best method's {percent(best)}" if least.mean() < LEVEL * best else ""
@@ -208,7 +208,7 @@ class Slope(Measure):
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
         from fedbench.papers.speedup import NORM  # which loads Matplotlib
 
-        rows = rows_of(data.runs, self.method, {})
+        rows = data.rows(self.method, {})
         (other,) = {*VARIED.values()} - {self.key}
         rows = rows[rows[other] == rows[other].mode().iloc[0]].drop_duplicates([self.key, other, "seed"])
         late = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")

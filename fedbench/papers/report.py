@@ -106,9 +106,11 @@ def what_was_run(way: Way, data: Evidence | None) -> str:
     rows = [part for part in way.numbers.rows if "dir" in part and "seed" in part]
     if data is None or not rows:
         return ""
-    ours = rows[0].dropna(axis=1, how="all")
-    same: dict[str, Any] = {str(key): ours[key].iloc[0] for key in ours
-                            if ours[key].nunique(dropna=False) == 1}  # fmt: skip
+    ours = rows[0]
+    cells = ours.to_numpy(object)
+    shared_by_all = (cells == cells[0]).all(axis=0)  # what is missing equals nothing
+    same: dict[str, Any] = {str(key): value for key, value, is_same
+                            in zip(ours, cells[0], shared_by_all, strict=True) if is_same}  # fmt: skip
     shared = {key: int(value) if isinstance(value, float) and value.is_integer() else value
               for key, value in {**same, **data.settings}.items()}  # fmt: skip
     seeds = sorted({int(seed) for part in rows for seed in part.seed})

@@ -16,6 +16,7 @@ from fedbench.papers.evidence import (
     Untested,
     by_seed,
     curve,
+    curve_of_each_seed,
     percent,
     rows_of,
     said,
@@ -57,7 +58,7 @@ class Column:
     name: str = "final_accuracy"
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: tuned(rows_of(data.runs, name, where)) for name in names}
+        rows = {name: data.once(tuned, name, where) for name in names}
         scores = {name: by_seed(data, part, self.name) for name, part in rows.items()}
         words = {name: said(score, self.name) for name, score in scores.items()}
         flatters = self.name == "best_accuracy"
@@ -76,7 +77,7 @@ class Sooner:
     clock: str = "round"
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: tuned(rows_of(data.runs, name, where)) for name in names}
+        rows = {name: data.once(tuned, name, where) for name in names}
         pairs, words, beside, unit = {}, {names[0]: ""}, {}, "" if self.clock == "round" else " s"
         ours = data.rounds[data.rounds.dir.isin(rows[names[0]].dir)].merge(rows[names[0]][["dir", "seed"]])
         end = 1.01 * ours.groupby("seed")[self.clock].max()
@@ -116,8 +117,8 @@ class Range:
     key: str
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: rows_of(data.runs, name, where) for name in names}
-        scores = _along(rows, self.key, 2, lambda points: float(points.min() - points.max()))
+        rows = {name: data.rows(name, where) for name in names}
+        scores = _along(data, names, where, self.key, 2, lambda points: float(points.min() - points.max()))
         words = {name: said(score.abs()) for name, score in scores.items()}
         return Compared(_paired(names, scores), words, rows)
 
@@ -129,24 +130,25 @@ class Width:
     key: str
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: rows_of(data.runs, name, where) for name in names}
-        level = LEVEL * max(float(curve(part, self.key).max()) for part in rows.values())
-        scores = _along(rows, self.key, 3, lambda points: _decades(points, level))
+        rows = {name: data.rows(name, where) for name in names}
+        curves = {name: data.once(curve, name, where, self.key) for name in names}
+        level = LEVEL * max(float(points.max()) for points in curves.values())
+        scores = _along(data, names, where, self.key, 3, lambda points: _decades(points, level))
         words = {name: said(score, "width") for name, score in scores.items()}
-        ends = {name: curve(rows[name], self.key).iloc[[0, -1]].max() for name in names[1:]}
+        ends = {name: curves[name].iloc[[0, -1]].max() for name in names[1:]}
         cut = ", ".join(short(name) for name, end in ends.items() if end >= level)
         bound = f"the grid ends within the range of {cut}" if cut else ""  # of others: theirs may be wider
         return Compared(_paired(names, scores), words, rows, bound=bound)
 
 
 def _along(
-    parts: Mapping[str, pd.DataFrame], key: str, least: int, measure: Callable[[pd.Series], float]
-) -> dict[str, pd.Series]:
+    data: Evidence, names: Sequence[str], where: Filter, key: str, least: int,
+    measure: Callable[[pd.Series], float],
+) -> dict[str, pd.Series]:  # fmt: skip
     """By method and seed, a measure of the accuracy along `key`. Raises Untested below `least` values."""
     found: dict[str, dict[object, float]] = {}
-    for name, part in parts.items():
-        for seed, rows in part.groupby("seed"):
-            points = curve(rows, key)
+    for name in names:
+        for seed, points in data.once(curve_of_each_seed, name, where, key).items():
             if len(points) < least:
                 raise Untested(f"fewer than {least} values of {key} for {short(name)}")
             found.setdefault(name, {})[seed] = measure(points)

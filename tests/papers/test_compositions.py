@@ -18,6 +18,7 @@ from fedbench.papers import CLAIMS, FIGURES
 from fedbench.papers.evidence import SCALES
 from fedbench.papers.fedproxvr import searches
 from fedbench.papers.figure import Experiment, MethodRuns, algorithm_file, experiment, shown
+from fedbench.papers.figure_page import beside
 from fedbench.papers.make import Maker, changes
 
 WITH_RUNS = [name for name, figure in FIGURES.items() if figure.runs]
@@ -225,7 +226,7 @@ def test_rates_are_chosen_at_the_smallest_concurrency_and_kept() -> None:
     }  # fmt: skip
 
 
-def test_a_setting_of_a_figure_can_be_another_one() -> None:
+def test_a_setting_of_a_figure_can_be_another_one(tmp_path: Path) -> None:
     """In all of its runs, also where the figure's own grids give the key; what is tuned on another figure's
     task keeps that task. It is another figure, in a directory of its own; how it is computed changes none."""
     usual = compose_experiment("padamfed/fig1", "smoke")
@@ -243,6 +244,12 @@ def test_a_setting_of_a_figure_can_be_another_one() -> None:
     assert changes(["device=cpu", "data.root=x", "hydra.launcher.processes=1", "rounds=3"]) == ["rounds=3"]
     out = shown("padamfed/fig1", "smoke", changed=["local.steps=7", "seed=5,6"])
     assert out == Path("outputs/changed/padamfed/fig1/smoke/local.steps=7_seed=5,6")
+    figure = FIGURES["padamfed/fig1"]
+    kept = tmp_path / "outputs/figures/padamfed/fig1/cpu"
+    kept.mkdir(parents=True)
+    (kept / "made.json").write_text("{}")
+    assert beside(figure, "cpu", tmp_path) == f"beside the one in {kept}"
+    assert beside(figure, "smoke", tmp_path).endswith("is kept at scale smoke, but with --scale cpu")
     with pytest.raises(UserError, match=r"is searched by fedproxvr/table1_searched"):
         experiment(FIGURES["fedproxvr/table1_searched"], "smoke", ["local.steps=7"])
     with pytest.raises(UserError, match=r"local\.stepz"):
