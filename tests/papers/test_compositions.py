@@ -247,7 +247,7 @@ def test_a_setting_of_a_figure_can_be_another_one(tmp_path: Path) -> None:
     figure = FIGURES["padamfed/fig1"]
     kept = tmp_path / "outputs/figures/padamfed/fig1/cpu"
     kept.mkdir(parents=True)
-    (kept / "made.json").write_text("{}")
+    (kept / "made.json").write_text('{"scale": "cpu"}')
     assert beside(figure, "cpu", tmp_path) == f"beside the one in {kept}"
     assert beside(figure, "smoke", tmp_path).endswith("is kept at scale smoke, but with --scale cpu")
     with pytest.raises(UserError, match=r"is searched by fedproxvr/table1_searched"):
