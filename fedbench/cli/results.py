@@ -51,19 +51,31 @@ def best(argv: Sequence[str]) -> int:
     )
     add = parser.add_argument
     add("directories", nargs="+", metavar="DIR", help="of runs, sweeps or tunings")
-    further = "final_test_loss, final_validation_accuracy, final_test_macro_f1, ..."
-    add("--metric", help=f"select and rank by this one: final_accuracy, best_accuracy, {further}")
+    further = "final_NAME (the mean of the last eval.final_k), best_NAME"
+    add("--metric", metavar="NAME", help=f"select and rank by a column of metrics.csv, or {further}")
     add("--by", default="algorithm", help="comma-separated keys, such as lr: the best setting for each value")
+    words = "also rounds, uplink, gradient evaluations and virtual time until the metric is as good as this"
+    add("--to", type=float, metavar="LEVEL", help=f"{words}, in its own unit (0.7), and in how many seeds")
+    words = "also the paired difference by seed from this line, its 95 %% interval, in how many seeds better"
+    add("--against", default="", metavar="VALUE", help=f"{words}; VALUE of --by, such as fedavg")
+    words = "these keys and metrics, and with --to costs (rounds, uplink_bytes, ..., reached), as columns"
+    add("--columns", default="", metavar="NAME[,NAME]", help=words)
+    add("--percent", action="store_true", help="accuracies and other shares as per cent")
+    words = "decimals of all numbers (default: 4, of per cent 2, of costs 1)"
+    add("--digits", type=int, choices=range(16), metavar="N", help=words)
     words = "latex, markdown: a table for a paper, alone on stdout: a line a method, a column a task;"
     more = "the best is bold, those within its standard deviation are underlined (default: text)"
     add("--format", choices=FORMATS, default="text", help=f"{words} {more}")
     args = parser.parse_args(argv)
     from fedbench.figures.lines import listed
-    from fedbench.report.ranking import RANKS_BY, rank
+    from fedbench.report.columns import METRICS, Shown
+    from fedbench.report.ranking import rank
 
-    if args.metric is not None and args.metric not in RANKS_BY:
-        raise ConfigError("--metric", args.metric, f"must be one of {', '.join(RANKS_BY)}", RANKS_BY)
-    found = rank(args.directories, listed(args.by), args.metric)
+    if args.metric is not None and args.metric not in METRICS:
+        allowed = "must be one of the columns of metrics.csv, or final_NAME or best_NAME of one"
+        raise ConfigError("--metric", args.metric, allowed, METRICS)
+    shown = Shown(args.to, listed(args.against), listed(args.columns), args.percent, args.digits)
+    found = rank(args.directories, listed(args.by), args.metric, shown)
     print(found.text() if args.format == "text" else found.of_paper(args.format))
     if args.format != "text":
         for note in found.notes:

@@ -22,7 +22,7 @@ from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
 from fedbench.runs.metrics import COLUMNS, ENDS, metric_of
-from fedbench.runs.records import Run
+from fedbench.runs.records import UNREADABLE, Run
 from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
 
 PACKED = "rounds.csv.gz"
@@ -195,13 +195,14 @@ def _directory(path: Path) -> Iterator[Run]:
 
 
 def _of_files(run: Run) -> Run:
-    """A run as its own files say it. Raises DataError if one of them is damaged."""
-    files, choices = run.files, None
-    if files.has(SUMMARY) and files.summary is None:
+    """A run as its own files say it. Raises DataError if what they say of it is damaged."""
+    files = run.files
+    if run.summary is UNREADABLE:
         raise DataError(f"{run.directory}: the run's summary cannot be read as JSON")
+    known: dict[str, Any] = {} if files.has(METRICS) else {"metrics": _NO_ROWS}
     if not files.has(SUMMARY) and files.has(CONFIG):
-        choices = with_defaults(flat(files.plain_config))
-    return Run(run.directory, choices, metrics=run.metrics if files.has(METRICS) else _NO_ROWS)
+        known["choices"] = with_defaults(flat(files.plain_config))
+    return run.but(**known)
 
 
 def _rows(path: Path) -> dict[Path, dict[str, str]]:

@@ -156,7 +156,9 @@ _FROM_THEOREM = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 
 def axis(name: str, metric: str = "accuracy") -> str:
     """The axis label of a column or key. `metric`: what accuracies measure."""
-    label = _AXES.get(name)
+    label, (when, _, column) = _AXES.get(name), name.partition("_")
+    if label is None and when in ("final", "best") and column in _AXES:
+        label = f"{when} {_AXES[column]}".capitalize()
     if label is None:
         words = name.split(".")[-1]
         for one in (one for one in SAID["metrics"] if words.endswith(f"_{one}")):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from fedbench.papers.evidence import SCALES, Evidence, Untested
+from fedbench.sweeps.tables import interval
 
 AGREES, DISAGREES, MIXED, TOO_FEW = WORDS = ("agrees", "disagrees", "mixed", "too few")
 FEWEST_SEEDS = 3
@@ -64,11 +65,7 @@ class Numbers:
     @property
     def interval(self) -> tuple[float, float, float]:
         """The mean of `gap` and the ends of its 95 % interval (Student's); NaN where there is none."""
-        from scipy.special import stdtrit  # Student's quantile; no word follows from it
-
-        gap = pd.Series(dtype=float) if self.gap is None else self.gap.dropna()
-        mean, half = gap.mean(), gap.std() / max(len(gap), 1) ** 0.5 * stdtrit(max(len(gap) - 1, 1), 0.975)
-        return float(mean), float(mean - half), float(mean + half)
+        return interval([] if self.gap is None else [*self.gap.dropna()])
 
 
 class Measure(ABC):

@@ -6,7 +6,6 @@ differ in hyper-parameters and in its local work. Numbers of different tasks are
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,13 @@ from fedbench.errors import FEW, ConfigError, DataError, counted, word
 from fedbench.figures import style
 from fedbench.figures.results import TUNING, dotted, read, sweeps_of, without_numbers
 from fedbench.files import read_json
+from fedbench.report.columns import Column, Columns, Shown, Standing
 from fedbench.report.runs import varied
-from fedbench.runs.metrics import ENDS, metric_of, sign
+from fedbench.runs.metrics import asked_by, column_of, outcome_of, sign
 from fedbench.runs.records import Run, number
 from fedbench.runs.run_directory import FINISHED
 from fedbench.sweeps.formats import table
-from fedbench.sweeps.tables import mean_and_spread
 
-RANKS_BY = {name: sign(name) for name in ("final_accuracy", "best_accuracy", "final_test_loss", *ENDS)}
-"""What settings can be ranked by, and the sign (-1: smaller is better)."""
 TEST, HELD_OUT = "final_accuracy", "final_validation_accuracy"
 _OF_METHODS = (METHOD, RATES)
 """The roles of keys that are a method's; every other key in which runs differ sets tasks apart."""
@@ -35,93 +32,75 @@ _VALIDATION = "dataset.validation"
 _RANKED = ("completed", "starved")
 """Statuses of runs with a final result. That a schedule leaves too few clients is a part of the task."""
 _Key = tuple[Hashable, ...]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The best setting of a method on a task: its values of the table's keys, its numbers over seeds, the
-    directories of its runs, and its method's title. `numbers`: metric -> value of every seed."""
-
-    choices: Mapping[str, Any]
-    numbers: Mapping[str, Sequence[float]]
-    directories: Sequence[str]
-    title: str
-
-    def mean(self, metric: str) -> float:
-        """The mean over seeds."""
-        return statistics.fmean(self.numbers[metric])
-
-    def near(self, best: Standing, metric: str) -> bool:
-        """Whether the mean is within the sample standard deviation of the best one's."""
-        values = best.numbers[metric]
-        away = abs(self.mean(metric) - best.mean(metric))
-        return self is not best and len(values) > 1 and away <= statistics.stdev(values)
+_USUAL = Shown()
 
 
 @dataclass(frozen=True)
 class Ranking:
     """The best settings. `tasks`: task -> its standings, the best first. `task_keys`, `by`, `keys`: what sets
-    tasks apart, what makes a line, and what else a setting has. `shown`: the metrics that have a column, and
-    their names in words; the last one ranks. `notes`: what a reader must know, as sentences."""
+    tasks apart, what makes a line, and what else a setting has. `columns`: those of numbers; `for_paper`:
+    those of a paper's table. `notes`: what a reader must know, as sentences."""
 
     tasks: Mapping[_Key, Sequence[Standing]]
     task_keys: Sequence[str]
     by: Sequence[str]
     keys: Sequence[str]
-    shown: Mapping[str, str]
+    columns: Sequence[Column]
+    for_paper: Sequence[Column]
     notes: Sequence[str]
-
-    @property
-    def ranked(self) -> str:
-        """The metric that ranks."""
-        return [*self.shown][-1]
 
     def text(self) -> str:
         """All settings with all their keys, the notes, and the directories of the best of every task."""
         keys = [*self.task_keys, *self.by, *self.keys]
-        lines = [[*keys, *self.shown.values(), "n"]]
+        lines = [[*keys, *(column.title for column in self.columns), "n"]]
         for one in (one for standings in self.tasks.values() for one in standings):
             values = [one.choices.get(key, "") for key in keys]  # empty: its options lack the key
             cells = ["null" if value is None else str(value) for value in values]
-            numbers = [mean_and_spread(one.numbers[name]) for name in self.shown]
-            lines.append([*cells, *numbers, str(len(one.numbers[self.ranked]))])
-        places = [place for standings in self.tasks.values() for place in ("", *standings[0].directories)]
+            lines.append([*cells, *(column.cell(one) for column in self.columns), str(len(one.runs))])
+        best = [standings[0] for standings in self.tasks.values()]
+        places = [place for one in best for place in ("", *(run.source for run in one.runs))]
         return "\n".join([table(lines), *(f"({note})" for note in self.notes), *places])
 
     def of_paper(self, form: str) -> str:
-        """A table for a paper, in Markdown or LaTeX: a line per method by its title, and a column per task
-        with mean and standard deviation. The best of a task is bold; those whose mean is within its standard
-        deviation are underlined."""
-        metric = self.ranked
-        names: dict[str, dict[_Key, Standing]] = {}
+        """A table for a paper, in Markdown or LaTeX: a line per method by its title, and for each task its
+        columns, by default one with mean and standard deviation. The best of a task is bold; those whose mean
+        is within its standard deviation are underlined."""
+        lines: dict[str, dict[_Key, Standing]] = {}
         for task, standings in self.tasks.items():
             for one in standings:
-                names.setdefault(style.line(self.by, one.choices, one.title), {})[task] = one
-        titles = [
-            style.line(self.task_keys, standings[0].choices) or self.shown[metric]
-            for standings in self.tasks.values()
-        ]
-        lines = [["method" if "algorithm" in self.by else ", ".join(self.by), *titles, "n"]]
-        bold, underlined = set(), set()
-        for row, (name, found) in enumerate(names.items(), start=1):
-            cells = [mean_and_spread(found[task].numbers[metric]) if task in found else "-"
-                     for task in self.tasks]  # fmt: skip
-            counts = dict.fromkeys(str(len(one.numbers[metric])) for one in found.values())
-            lines.append([name, *cells, "/".join(counts)])
-            for column, (task, (best, *_)) in enumerate(self.tasks.items(), start=1):
-                if found.get(task) is best:
-                    bold.add((row, column))
-                elif task in found and found[task].near(best, metric):
-                    underlined.add((row, column))
-        return table(lines, form, bold, underlined)
+                lines.setdefault(style.line(self.by, one.choices, one.runs[0].title), {})[task] = one
+        titles, cells, bold, underlined = [], [], set(), set()
+        for task, standings in self.tasks.items():
+            called = style.line(self.task_keys, standings[0].choices)
+            for column in self.for_paper:
+                titles.append(": ".join(filter(None, [called, column.title * (self._is_wide or not called)])))
+                best, near = column.best(standings)
+                for row, found in enumerate(lines.values(), start=1):
+                    if found.get(task) is best is not None:
+                        bold.add((row, len(titles)))
+                    elif any(found.get(task) is one for one in near):
+                        underlined.add((row, len(titles)))
+                cells.append([column.cell(one[task]) if task in one else "-" for one in lines.values()])
+        rows = [["method" if "algorithm" in self.by else ", ".join(self.by), *titles, "n"]]
+        for name, found, *numbers in zip(lines, lines.values(), *cells, strict=True):
+            counts = dict.fromkeys(str(len(one.runs)) for one in found.values())
+            rows.append([name, *numbers, "/".join(counts)])
+        return table(rows, form, bold, underlined)
+
+    @property
+    def _is_wide(self) -> bool:
+        return len(self.for_paper) > 1
 
 
-def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = None) -> Ranking:
+def rank(
+    directories: Sequence[str], by: Sequence[str], metric: str | None = None, shown: Shown = _USUAL
+) -> Ranking:
     """Rank the best setting of every value of the keys `by`, task by task.
 
     `metric`: what selects and ranks settings. By default the accuracy on held-out samples selects, where all
-    runs have them, and the test accuracy ranks. A setting of which a run failed, diverged or has not ended is
-    left out. Starved runs are ranked. A seed that was run twice counts once. Raises DataError, ConfigError.
+    runs have them, and the test accuracy ranks. `shown`: what is shown of them. A setting of which a run
+    failed, diverged or has not ended is left out. Starved runs are ranked. A seed that was run twice counts
+    once. Raises DataError, ConfigError.
     """
     runs, where = read(directories), ", ".join(directories)
     by = [dotted("--by", name, runs, "must be a key of these runs, such as algorithm or lr") for name in by]
@@ -134,7 +113,7 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     first = len(task_keys)
     lines = Counter(setting[: first + len(by)] for setting in ended)
     rivals = [part for setting, part in ended.items() if lines[setting[: first + len(by)]] > 1]
-    chosen, ranked = (metric, metric) if metric else (_selecting(rivals), TEST)
+    chosen, ranked = (outcome_of(metric),) * 2 if metric else (_selecting(rivals), TEST)
     if all(run.result(ranked) is None for run in runs if run.status in _RANKED):
         raise DataError(f"{where}: no run has a {ranked} ({_asked_by(ranked)})")
     whole = {
@@ -146,13 +125,11 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
         raise DataError(f"{where}: no setting has completed all its runs with a {ranked}")
     tasks: dict[_Key, dict[_Key, list[Standing]]] = {}
     for setting, part in whole.items():
-        numbers = {name: [float(run.summary[name]) for run in part] for name in (chosen, ranked)}
-        one = Standing(part[0].choices, numbers, [run.source for run in part], part[0].title)
         methods = tasks.setdefault(setting[:first], {})
-        methods.setdefault(setting[first : first + len(by)], []).append(one)
+        methods.setdefault(setting[first : first + len(by)], []).append(Standing(part))
 
     def best(name: str) -> Callable[[Standing], float]:
-        return lambda one: -RANKS_BY[name] * one.mean(name)
+        return lambda one: -sign(name) * one.mean(name)
 
     found = {
         task: sorted((min(several, key=best(chosen)) for several in tasks[task].values()), key=best(ranked))
@@ -165,11 +142,12 @@ def rank(directories: Sequence[str], by: Sequence[str], metric: str | None = Non
     notes += _absent(by, [*(run.choices for run in runs), *lacking], standings)
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
-    kept = [run for part in whole.values() for run in part]
-    shown, measured = _in_words([chosen, ranked], kept)
-    status = [run.status for run in kept]
-    notes += [*measured, _chosen_by(chosen, ranked, shown, bool(rivals)), *_held_out(runs), *_starved(status)]
-    return Ranking(found, task_keys, by, keys, shown, notes)
+    columns = Columns(shown, ranked, by, found.values())
+    notes += [*_measured(ranked, columns, whole.values()), _chosen_by(chosen, ranked, columns, bool(rivals))]
+    notes += [*_held_out(runs), *_starved([run.status for part in whole.values() for run in part])]
+    of_text, of_paper = columns.of([*dict.fromkeys([chosen, ranked])]), columns.of([ranked])
+    keys = keys if not shown.names else []
+    return Ranking(found, task_keys, by, keys, of_text, of_paper, [*notes, *columns.notes()])
 
 
 def _table_keys(
@@ -202,36 +180,28 @@ def _selecting(rivals: Sequence[Sequence[Run]]) -> str:
 
 
 def _asked_by(metric: str) -> str:
+    """Which keys ask for a metric."""
     if metric in ("final_accuracy", "best_accuracy", "final_test_loss"):
         return "none has completed"
-    name = metric.partition("_")[2]
-    asks = "" if name.startswith(("validation_accuracy", "finetuned")) else "eval.metrics"
-    asks = "eval.finetune_steps" if name.startswith("finetuned") else asks
-    held = _VALIDATION if name.startswith("validation") else ""
-    return " and ".join(filter(None, [held, asks]))
+    return " and ".join(asked_by(column_of(metric))) or "none has completed"
 
 
-def _in_words(names: Sequence[str], runs: Sequence[Run]) -> tuple[dict[str, str], list[str]]:
-    """The metrics' names in words, by what accuracies measure; and a sentence if runs differ in that."""
-
-    def words(name: str, of: Sequence[Run]) -> str:
-        title = style.axis(name, metric_of(run.summary for run in of))
-        return title[0].lower() + title[1:]
-
-    shown, last = {name: words(name, runs) for name in names}, names[-1]
-    each = [*dict.fromkeys(words(last, [run]) for run in runs)]
-    return shown, [f"{shown[last]}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
+def _measured(ranked: str, columns: Columns, parts: Iterable[Sequence[Run]]) -> list[str]:
+    """A sentence if runs differ in what is measured."""
+    each = [*dict.fromkeys(columns.words(ranked, [run]) for part in parts for run in part)]
+    return [f"{columns.words(ranked)}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
 
 
-def _chosen_by(chosen: str, ranked: str, shown: Mapping[str, str], several: bool) -> str:
+def _chosen_by(chosen: str, ranked: str, columns: Columns, several: bool) -> str:
     """What settings were selected and methods are ranked by, in words. `several`: whether a method has more
     than one setting."""
-    means = f"{'lowest' if RANKS_BY[ranked] < 0 else 'highest'} mean {shown[ranked]}"
+    means = f"{'lowest' if sign(ranked) < 0 else 'highest'} mean {columns.words(ranked)}"
     if not several:
         return f"ranked by the {means}; one setting each, so nothing was selected"
     if chosen != ranked:
-        return f"selected by the highest mean {shown[chosen]}, then ranked by the {means}"
-    optimistic = "" if "validation" in chosen else ", on the test set itself, which makes it optimistic"
+        return f"selected by the highest mean {columns.words(chosen)}, then ranked by the {means}"
+    on_test = any(word in chosen for word in ("test", "accuracy")) and "validation" not in chosen
+    optimistic = ", on the test set itself, which makes it optimistic" if on_test else ""
     return f"selected and ranked by the {means}{optimistic}"
 
 

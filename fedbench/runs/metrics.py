@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS, Eval
 
@@ -26,11 +26,13 @@ FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVA
 COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
 """All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
-ENDS = (
-    *("final_validation_accuracy", "best_validation_accuracy"),
-    *(f"{when}_{name}" for name in FURTHER for when in ("final", "best")),
-)
-"""Columns that runs.csv has if runs have validation or further metrics."""
+COSTS = ("virtual_time", "uplink_bytes", "downlink_bytes", "gradient_evaluations")
+GROWING = (*COSTS, "staleness_mean", "staleness_max", "wall_seconds")
+"""Columns that come to their last value; all others but the round are measured."""
+SCORES = tuple(name for name in COLUMNS if name not in ("round", "test_loss", "test_accuracy", *GROWING))
+ENDS = (*(f"{when}_{name}" for name in SCORES for when in ("final", "best")), *COSTS)
+"""What a run comes to in further columns: the mean of its last `eval.final_k` evaluations, and the best; of
+costs the last. Where runs have them, runs.csv does."""
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Test accuracies for which every run counts the rounds needed."""
 COLUMN = "rounds_to_"
@@ -63,9 +65,46 @@ def metric_of(summaries: Iterable[Mapping[str, Any]]) -> str:
     return found.pop() if len(found) == 1 else "score"
 
 
+_LESS = ("loss", "perplexity", "norm", "objective", "_std", *GROWING)
+
+
 def sign(metric: str) -> int:
-    """1 if more of a metric is better, -1 if less is: of a loss or a perplexity."""
-    return -1 if metric.endswith(("loss", "perplexity")) else 1
+    """1 if more of a metric is better, -1 if less is: of a loss, a perplexity, a cost, a spread."""
+    return -1 if metric.endswith(_LESS) else 1
+
+
+def outcome_of(column: str) -> str:
+    """What a run comes to in a column of metrics.csv, by its name among outcomes. Other names stay."""
+    if column == "test_accuracy":
+        return "final_accuracy"
+    return f"final_{column}" if column in (*SCORES, "test_loss") else column
+
+
+def column_of(outcome: str) -> str:
+    """The column of metrics.csv that an outcome is made of."""
+    name = outcome.removeprefix("final_").removeprefix("best_")
+    return "test_accuracy" if name == "accuracy" else name
+
+
+def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool = False) -> dict[str, float | None]:
+    """What rows of metrics.csv come to (`ENDS`): the mean of the last `k`, None if the run has diverged, and
+    the best of those whose loss is finite. None for what is not finite."""
+    has = [name for name in (*SCORES, *COSTS) if rows and rows[-1].get(name) not in (None, "")]
+    sound = [row for row in rows if math.isfinite(float(row.get("test_loss") or 0.0))] or rows
+    found: dict[str, float | None] = {}
+    for name in has:
+        last, able = ([_number(row.get(name)) for row in part] for part in (rows[-k:], sound))
+        if name in COSTS:
+            found[name] = int(last[-1]) if name in INTEGERS else last[-1]
+            continue
+        mean, way = math.fsum(last) / len(last), sign(name)
+        found[f"final_{name}"] = None if diverged or not math.isfinite(mean) else mean
+        found[f"best_{name}"] = max(filter(math.isfinite, able), key=lambda one: way * one, default=None)
+    return found
+
+
+def _number(cell: Any) -> float:
+    return math.nan if cell in (None, "") else float(cell)
 
 
 def ends(name: str, metric: str) -> tuple[float, float]:
@@ -84,17 +123,48 @@ def worst(metric: str) -> float:
     return 0.0 if "accuracy" in metric else -sign(metric) * math.inf
 
 
-def rounds_to(curve: Iterable[tuple[int, float]], levels: Iterable[float] = LEVELS) -> dict[str, int | None]:
-    """Level (`0.9`) -> the first evaluated round at which the accuracy is at least that level; None: never.
+_ASKS = {
+    "validation": "dataset.validation",
+    "train_loss": "eval.train",
+    "grad_norm": "eval.grad_norm",
+    "objective": "eval.objective",
+    "objective_grad": "eval.grad_norm",
+    "client": "eval.clients",
+    "finetuned": "eval.finetune_steps",
+}
 
-    `curve`: (round, test accuracy) of every evaluation, in order.
-    """
-    points = list(curve)
 
-    def first(level: float) -> int | None:
-        return next((at for at, accuracy in points if accuracy >= level), None)
+def asked_by(column: str) -> list[str]:
+    """The keys that ask for a column of metrics.csv; none for one that every run has."""
+    keys = [key for start, key in _ASKS.items() if column.startswith(start)]
+    return [*keys, "eval.metrics"] if column in FURTHER and column not in FINETUNED else keys
+
+
+R = TypeVar("R", bound=Mapping[str, Any])
+
+
+def reaching(rows: Iterable[R], levels: Iterable[float], name: str = "test_accuracy") -> dict[str, R | None]:
+    """Level (`0.9`) -> the first of these rows of metrics.csv in which a column is at least as good as that
+    level; None: none is. A model whose loss is not finite reaches no level."""
+    way = sign(name)
+    points = [
+        (way * float(row[name]), row)
+        for row in rows
+        if row.get(name) not in (None, "") and math.isfinite(float(row.get("test_loss") or 0.0))
+    ]
+
+    def first(level: float) -> R | None:
+        return next((row for value, row in points if value >= way * level), None)
 
     return {f"{level:g}": first(level) for level in sorted(set(levels))}
+
+
+def rounds_to(
+    rows: Iterable[Mapping[str, Any]], levels: Iterable[float] = LEVELS, name: str = "test_accuracy"
+) -> dict[str, int | None]:
+    """The rounds of `reaching`."""
+    found = reaching(rows, levels, name).items()
+    return {level: None if row is None else int(row["round"]) for level, row in found}
 
 
 PAUSED = "paused"  # status of a run that has stopped at checkpoint.until

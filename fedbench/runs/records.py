@@ -18,13 +18,14 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError
 from fedbench.files import seen_from_here
 from fedbench.runs.lists import runs_of
-from fedbench.runs.metrics import COLUMNS, worst
+from fedbench.runs.metrics import COLUMNS, ENDS, ends_of, worst
 from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
+UNREADABLE: dict[str, Any] = {"status": FAILED, "error": f"{SUMMARY} cannot be read"}
+"""The summary of a run whose file cannot be read."""
 
 
 class Run:
@@ -64,7 +65,7 @@ class Run:
     @functools.cached_property
     def summary(self) -> Mapping[str, Any]:
         """The content of summary.json; empty if the run has not ended."""
-        return self.files.summary or (_UNREADABLE if self.files.has(SUMMARY) else {})
+        return self.files.summary or (UNREADABLE if self.files.has(SUMMARY) else {})
 
     @functools.cached_property
     def choices(self) -> Mapping[str, Any]:
@@ -83,9 +84,13 @@ class Run:
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """Its rows of metrics.csv as written, if it has ended. They are read each time: those of all runs may
-        be many. Raises DataError."""
-        return self.files.rows() if self.summary and self.files.has(METRICS) else []
+        """Its rows of metrics.csv as written, or as a table has them, if it has ended. They are read each
+        time: those of all runs may be many. Raises DataError."""
+        if self.summary and self.files.has(METRICS):
+            return self.files.rows()
+        kept = vars(self).get("metrics")
+        found = [] if kept is None else kept.to_dict("records")
+        return [{name: f"{cell:.17g}" if cell == cell else "" for name, cell in row.items()} for row in found]
 
     @functools.cached_property
     def status(self) -> str:
@@ -163,10 +168,17 @@ class Run:
 
     def result(self, name: str) -> float | None:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
+        if (said := number(self.summary.get(name))) is not None:
+            return said
         if name not in COLUMNS:
-            return number(self.summary.get(name))
+            return number(self._ends.get(name)) if name in ENDS else None
         values = [*self.metrics[name].dropna()] if name in self.metrics else []
         return number(float(values[-1])) if values else None
+
+    @functools.cached_property
+    def _ends(self) -> dict[str, float | None]:
+        """What its rows come to, of a run whose summary does not say it."""
+        return ends_of(self.rows, self.summary.get("final_k") or 1, self.diverged)
 
     @property
     def score(self) -> float:

@@ -21,11 +21,10 @@ from fedbench.runs.metrics import (
     LEVELS,
     PAUSED,
     Row,
-    further_columns,
+    ends_of,
     is_finite,
     reason_to_stop,
     rounds_to,
-    sign,
 )
 from fedbench.runs.run_directory import CHECKPOINT, JOBS, MODEL, RunDirectory
 from fedbench.schedule import report
@@ -136,7 +135,7 @@ def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[st
         return None if status == "diverged" else _finite(mean)
 
     def reached(name: str) -> dict[str, int | None]:
-        return rounds_to(((row["round"], row[name]) for row in sound), levels)
+        return rounds_to(sound, levels, name)
 
     best = max(sound, key=lambda row: row["test_accuracy"])
     found = {
@@ -150,20 +149,11 @@ def _measured(execution: Execution, rows: Sequence[Row], status: str) -> dict[st
     if validated:  # and the test accuracy in the round that validation chooses
         chosen = max(sound, key=lambda row: row["validation_accuracy"])
         found |= {
-            "final_validation_accuracy": final("validation_accuracy"),
-            "best_validation_accuracy": chosen["validation_accuracy"],
             "best_validation_round": chosen["round"],
             "accuracy_at_best_validation": chosen["test_accuracy"],
             "rounds_to_validation_accuracy": reached("validation_accuracy"),
         }
-    for name in further_columns(config.eval, validated):
-        if not name.endswith("_std"):
-            choose = max if sign(name) > 0 else min
-            found |= {
-                f"final_{name}": final(name),
-                f"best_{name}": _finite(choose(row[name] for row in sound)),
-            }
-    return found
+    return found | ends_of(rows, k, status == "diverged")
 
 
 def _finite(value: float) -> float | None:

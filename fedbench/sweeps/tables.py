@@ -85,7 +85,7 @@ def collect(directory: Path) -> tuple[Path, Path]:
             for run in runs:
                 place, rows = Path(os.path.relpath(run, directory)).as_posix(), run.rows
                 which = [place, *map(text, map(run.value, keys))]
-                first = rounds_in(rows, levels).values()
+                first = rounds_to(rows, levels).values()
                 table.append([*which, *map(text, map(run.outcome, outcome)), *map(text, first)])
                 yield from ([*which, *(row.get(name, "") for name in metrics)] for row in rows)
 
@@ -137,16 +137,6 @@ def text(value: Any) -> str:
     return "" if value is None else word(value)
 
 
-def rounds_in(rows: Iterable[Mapping[str, str]], levels: Iterable[float]) -> dict[str, int | None]:
-    """Level -> the first round of these rows of metrics.csv that reaches it; None: none does."""
-    curve = [
-        (int(row["round"]), float(row["test_accuracy"]))
-        for row in rows
-        if row.get("test_accuracy") and math.isfinite(float(row.get("test_loss") or 0.0))
-    ]
-    return rounds_to(curve, levels)
-
-
 def write_csv(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Write a table whole or not at all."""
 
@@ -178,15 +168,17 @@ def closing_table(directory: Path, form: str = "text") -> str:
     lines = [[*shown, measured, "best", *(f"rounds to {level:g}" for level in levels), "n"]]
     for group in groups:
         spreads = [mean_and_spread(_numbers(group, name)) for name in ("final_accuracy", "best_accuracy")]
-        reached = [rounds_in(run.rows, levels) for run in group] if levels else []
-        rounds = [_rounds([of_run[f"{level:g}"] for of_run in reached]) for level in levels]
+        found = [rounds_to(run.rows, levels) for run in group] if levels else []
+        each = [[at for one in found if (at := one[f"{level:g}"]) is not None] for level in levels]
+        rounds = [of_reached(reached, len(group)) for reached in each]
         lines.append([*(_shown(group[0], key) for key in shown), *spreads, *rounds, _count(group)])
     if form != "text":
         return table(lines, form)
     more = (
         [f"... and {len(groups) - LIMIT} more lines: {directory / RUNS_CSV}"] if len(groups) > LIMIT else []
     )
-    return "\n".join([*aligned(lines[: LIMIT + 1]), *more])
+    notes = [f"({note})" for note in unlike_rounds(run.choices for run in runs)] if levels else []
+    return "\n".join([*aligned(lines[: LIMIT + 1]), *more, *notes])
 
 
 def _shown(run: Run, key: str) -> str:
@@ -195,25 +187,39 @@ def _shown(run: Run, key: str) -> str:
     return "" if lacks else word(run.value(key))
 
 
-def mean_and_spread(numbers: Sequence[float]) -> str:
+def mean_and_spread(numbers: Sequence[float], digits: int = 4) -> str:
     """Mean, and sample standard deviation if there are several numbers."""
     if not numbers:
         return "-"
-    spread = f" {PLUS_MINUS} {statistics.stdev(numbers):.4f}" if len(numbers) > 1 else ""
-    return f"{statistics.fmean(numbers):.4f}{spread}"
+    spread = f" {PLUS_MINUS} {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{statistics.fmean(numbers):.{digits}f}{spread}"
+
+
+def of_reached(numbers: Sequence[float], n: int, digits: int = 1) -> str:
+    """`mean_and_spread` over the runs that got somewhere; if not all `n` did, also how many did."""
+    if not numbers:
+        return "never"
+    return mean_and_spread(numbers, digits) + (f" ({len(numbers)} of {n})" if len(numbers) < n else "")
+
+
+def interval(numbers: Sequence[float]) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval (Student's); NaN where there is none."""
+    from scipy.special import stdtrit  # slow to import; its quantile of Student's t
+
+    n, mean = len(numbers), statistics.fmean(numbers) if numbers else math.nan
+    half = statistics.stdev(numbers) / math.sqrt(n) * float(stdtrit(n - 1, 0.975)) if n > 1 else math.nan
+    return mean, mean - half, mean + half
+
+
+def unlike_rounds(several: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence if rounds of these choices are of different numbers of clients."""
+    counts = sorted({choices.get("clients.per_round") or 0 for choices in several})
+    text = f"a round is of {' or '.join(map(str, counts))} clients (clients.per_round): rounds do not compare"
+    return [f"{text}, but uplink and gradient evaluations do"] if len(counts) > 1 else []
 
 
 def _numbers(runs: Iterable[Run], name: str) -> list[float]:
     return [float(value) for run in runs if (value := run.outcome(name)) is not None]
-
-
-def _rounds(first: Sequence[int | None]) -> str:
-    """Mean number of rounds over the runs that got there; if not all did, also how many did."""
-    numbers = [at for at in first if at is not None]
-    if not numbers:
-        return "never"
-    mean = f"{statistics.fmean(numbers):.1f}"
-    return mean if len(numbers) == len(first) else f"{mean} ({len(numbers)} of {len(first)})"
 
 
 def _count(runs: Sequence[Run]) -> str:

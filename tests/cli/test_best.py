@@ -5,6 +5,7 @@ Every expected number is written beside the runs that it is made of."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 from pathlib import Path
@@ -17,11 +18,13 @@ from fedbench.figures.lines import group
 from fedbench.figures.plot import main as plot_command
 from fedbench.figures.results import read
 
+_OF_SUMMARY = ("final_", "best_", "status", "metric", "evaluated_every")
+
 
 def write(name: str, result: float | None, seed: int = 0, **more: Any) -> None:
     """A run that has ended: its final test accuracy; `more`: keys of its configuration (with __ for a dot),
     or of its summary."""
-    said = {key: more.pop(key) for key in [*more] if key.startswith(("final_", "best_", "status", "metric"))}
+    said = {key: more.pop(key) for key in [*more] if key.startswith(_OF_SUMMARY)}
     config = {"dataset": "mnist", "partition": "iid", "model": "cnn", "algorithm": "fedavg", "rounds": 2}
     config |= {"schedule": "sync", "delay": "none", "seed": seed}
     config |= {key.replace("__", "."): value for key, value in more.items()}
@@ -174,6 +177,121 @@ def test_a_setting_without_the_metric_is_said_to_lack_it(fedbench: Call) -> None
     ):
         code, _, err = fedbench("best", "d", *words)
         assert (code, says in err, err.count("\n")) == (2, True, 1)
+
+
+def curves(name: str, seed: int, accuracies: list[float], **more: Any) -> None:
+    """A run that is evaluated every second round; a round sends 3,000 bytes, computes 40 gradients and takes
+    1.5 of virtual time. Its loss is 1 - accuracy."""
+    more |= {"evaluated_every": 2, "final_test_loss": 1 - accuracies[-1]}
+    write(name, accuracies[-1], seed, **more)
+    lines = ["round,virtual_time,test_loss,test_accuracy,uplink_bytes,gradient_evaluations"]
+    for at, value in enumerate(accuracies):
+        lines.append(f"{2 * at},{3.0 * at},{1 - value},{value},{6000 * at},{80 * at}")
+    Path(name, "metrics.csv").write_text("\n".join(lines) + "\n")
+
+
+def words(line: str) -> list[str]:
+    """The cells of a line of a table."""
+    return [cell for cell in re.split(r" {2,}", line.strip()) if cell]
+
+
+def test_what_it_costs_to_get_to_a_level(fedbench: Call) -> None:
+    """FedAvg is at 0.7 in rounds 2 and 6, SCAFFOLD in round 4 with one seed of two: (2 + 6) / 2 = 4, with
+    deviation sqrt(8); a round sends 3,000 bytes. In a paper's table SCAFFOLD cannot be the best, since a seed
+    never gets there. By the loss, a level is reached from above."""
+    curves("d/a", 0, [0.1, 0.7, 0.6, 0.8])
+    curves("d/b", 1, [0.1, 0.5, 0.6, 0.75])
+    curves("d/c", 0, [0.1, 0.5, 0.9], algorithm="scaffold")
+    curves("d/e", 1, [0.1, 0.5, 0.65], algorithm="scaffold")
+    out = fedbench.done("best", "d", "--to", "0.7")
+    titles = ["rounds to 0.7", "uplink (kB) to 0.7", "gradient evaluations to 0.7", "virtual time to 0.7"]
+    head, *lines = map(words, out.splitlines()[:3])
+    assert head == ["algorithm", "final test accuracy", *titles, "reached 0.7", "n"]
+    found = {line[0]: line[2:] for line in lines}
+    assert found["fedavg"] == [
+        "4.0 +- 2.8", "12.0 +- 8.5", "160.0 +- 113.1", "6.0 +- 4.2", "2 of 2", "2",
+    ]  # fmt: skip
+    only = "(1 of 2)"
+    assert found["scaffold"] == [f"4.0 {only}", f"12.0 {only}", f"160.0 {only}", f"6.0 {only}", "1 of 2", "2"]
+    assert "(costs: until the test accuracy is first at least 0.7, over the seeds that get there)" in out
+    assert "(evaluated every 2 rounds, and reached in one of these)" in out
+    shown = "--columns=rounds", "--percent", "--format", "markdown"
+    assert fedbench("best", "d", "--to", "0.7", *shown)[1].splitlines() == [
+        "| method | rounds to 70 % | n |", "| --- | --- | --- |",
+        "| FedAvg | **4.0 ± 2.8** | 2 |", "| SCAFFOLD | 4.0 (1 of 2) | 2 |",
+    ]  # fmt: skip
+    by_loss = fedbench.done(
+        "best", "d", "--to", "0.38", "--metric", "test_loss", "--columns", "rounds,reached"
+    )
+    cells = {words(line)[0]: words(line)[1:3] for line in by_loss.splitlines()[1:3]}
+    assert cells == {"fedavg": ["4.0 +- 2.8", "2 of 2"], "scaffold": ["4.0 +- 0.0", "2 of 2"]}
+    assert "(costs: until the test loss is first at most 0.38" in by_loss
+
+
+def test_rounds_of_different_cohorts_are_not_compared_without_a_word(fedbench: Call) -> None:
+    for clients in (1, 10):
+        curves(f"d/{clients}", 0, [0.1, 0.9], clients__per_round=clients)
+    said = "a round is of 1 or 10 clients (clients.per_round): rounds do not compare"
+    assert said in fedbench.done("best", "d", "--to", "0.7")
+    assert said in fedbench.done("best", "d", "--to", "0.7", "--by", "clients.per_round")
+    assert said not in fedbench.done("best", "d/10", "--to", "0.7")
+    assert said in fedbench.done("collect", "d", "--levels", "0.7")
+
+
+def test_differences_are_paired_by_seed(fedbench: Call) -> None:
+    """Seeds 0, 1, 2 have the differences 0.1, 0.3, 0.2, of FedAdam -0.1 in the one seed that both have.
+    Student's interval of three is mean +- 4.3027 s / sqrt(3), s = 0.1. With perplexities less is better."""
+    for seed, (one, other) in enumerate([(0.5, 0.6), (0.5, 0.8), (0.6, 0.8)]):
+        write(f"d/a{seed}", one, seed, final_test_perplexity=one)
+        write(f"d/b{seed}", other, seed, algorithm="scaffold", final_test_perplexity=other)
+    write("d/c", 0.5, 2, algorithm="fedadam", final_test_perplexity=0.5)
+    write("d/e", 0.1, 7, algorithm="fedadam", final_test_perplexity=0.1)
+    out = fedbench.done("best", "d", "--against", "fedavg")
+    head, *lines = map(words, out.splitlines()[:4])
+    assert head[2:] == ["difference from FedAvg", "95 % interval", "better in", "n"]
+    half = 4.302652729911275 * 0.1 / 3**0.5
+    between = f"{0.2 - half:+.4f} to {0.2 + half:+.4f}"
+    assert {line[0]: line[2:] for line in lines} == {
+        "scaffold": ["+0.2000", between, "3 of 3", "3"], "fedavg": ["-", "-", "-", "3"],
+        "fedadam": ["-0.1000", "-", "0 of 1", "2"],
+    }  # fmt: skip
+    assert "(differences are paired by seed; their interval is Student's, over seeds alone)" in out
+    out = fedbench.done("best", "d", "--against", "fedavg", "--metric", "final_test_perplexity")
+    assert {words(line)[0]: words(line)[4] for line in out.splitlines()[1:4]} == {
+        "scaffold": "0 of 3", "fedavg": "-", "fedadam": "1 of 1",
+    }  # fmt: skip
+    assert fedbench.refused("best", "d", "--against", "fedavgg").endswith(
+        "--against=fedavgg: must be one of scaffold, fedavg, fedadam (did you mean 'fedavg'?)\n"
+    )
+
+
+def test_every_column_of_metrics_csv_ranks(fedbench: Call) -> None:
+    """Of a run whose summary does not have it, its rows do: the mean of the last `final_k`; of costs the last
+    value. Less of a cost, a loss or a spread is better."""
+    columns = "round,test_loss,test_accuracy,client_accuracy_worst,client_accuracy_std,uplink_bytes"
+    for name, worst, std, bytes in (("a", 0.3, 0.2, 500), ("b", 0.4, 0.1, 1500)):
+        write(f"d/{name}", 0.5, algorithm__lr=len(name) * worst, final_k=2)
+        rows = [f"{at},1,0.5,{worst + at / 10},{std},{at * bytes}" for at in range(3)]
+        Path(f"d/{name}/metrics.csv").write_text("\n".join([columns, *rows]) + "\n")
+    for metric, number in (
+        ("client_accuracy_worst", "0.5500"), ("final_client_accuracy_worst", "0.5500"),
+        ("best_client_accuracy_worst", "0.6000"), ("client_accuracy_std", "0.1000"),
+        ("uplink_bytes", "1.0000"),
+    ):  # fmt: skip
+        assert fedbench.done("best", "d", "--metric", metric).splitlines()[1].split()[2] == number, metric
+    out = fedbench.done("best", "d", "--columns", "lr,client_accuracy_worst,uplink_bytes", "--percent")
+    title = "final mean accuracy of the worst tenth of the clients (%)"
+    assert words(out.splitlines()[0]) == ["algorithm", "algorithm.lr", title, "uplink (kB)", "n"]
+    assert words(out.splitlines()[1]) == ["fedavg", "0.3", "45.00", "1.0000", "1"]
+    digits = fedbench.done("best", "d", "--columns", "client_accuracy_worst", "--digits", "1")
+    assert words(digits.splitlines()[1])[1] == "0.5"
+    assert "(eval.train)" in fedbench.refused("best", "d", "--metric", "train_loss")
+    for words_, said in (
+        (("--to", "70"), "--to=70.0: must be a test accuracy between 0 and 1, such as 0.7"),
+        (("--to", "0.7", "--metric", "uplink_bytes"), "--to=0.7: needs a metric that has levels"),
+        (("--columns", "algorithm.lrr"), "--columns=algorithm.lrr: must be a key of these runs, "),
+    ):
+        assert said in fedbench.refused("best", "d", *words_)
 
 
 def test_a_table_of_several_tasks_for_a_paper(fedbench: Call) -> None:

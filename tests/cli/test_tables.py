@@ -60,8 +60,8 @@ def test_the_closing_table_counts_who_reached_a_level(tmp_path: Path) -> None:
     assert table[0] == ["algorithm", "final accuracy", "best", "rounds to 0.8", "n"]
     found = {row[0]: row[1:] for row in table[1:]}
     assert [row[0] for row in table[1:]] == ["all", "some", "none", "lost"]  # 0.85, 2.5 / 3, 0.1
-    assert found["all"][2:] == ["3.0", "2"]
-    assert found["some"] == ["0.8333 +- 0.1155", "0.8333 +- 0.1155", "4.5 (2 of 4)", "4, 1 diverged"]
+    assert found["all"][2:] == ["3.0 +- 1.4", "2"]
+    assert found["some"] == ["0.8333 +- 0.1155", "0.8333 +- 0.1155", "4.5 +- 2.1 (2 of 4)", "4, 1 diverged"]
     assert found["none"] == ["0.1000", "0.1000", "never", "1"]
     assert found["lost"] == ["-", "-", "never", "1, 1 failed"]
 

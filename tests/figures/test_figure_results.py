@@ -56,7 +56,7 @@ def test_unreadable_results_are_one_line(tmp_path: Path, files: dict[str, str], 
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=message) as caught:
-        read([tmp_path])
+        _ = [run.metrics for run in read([tmp_path])]
     assert "\n" not in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
