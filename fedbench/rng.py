@@ -39,6 +39,8 @@ class Stream(IntEnum):
     WORK = 16  # how much of its work a job does (client, n)
     FINETUNE = 17  # the mini-batches of a client's fine-tuning (client, version)
     FINETUNE_MASKS = 18  # dropout and augmentation in fine-tuning (client, version, step)
+    CLIENT = 19  # what a method's client draws (client, n, part of the job, call)
+    SERVER = 20  # what its server draws (version, hook, call)
 
 
 def threefry2x32(key: Key, counter: Key) -> Key:

@@ -225,6 +225,10 @@ class BatchPlanner:
         """One number in [0, 1) per job (C,), float64, on the host."""
         return torch.from_numpy(uniform(self._key(Stream.OUTPUT, jobs)))
 
+    def addresses(self, jobs: Jobs) -> Tensor:
+        """The keys (C, 2) of what a method draws in jobs, on the host."""
+        return torch.from_numpy(np.stack(self._key(Stream.CLIENT, jobs), 1))
+
     def draw(self, stream: Stream, jobs: Jobs, masks: Masks | None = None) -> BatchIndices:
         """Mini-batches of a chunk of jobs, for as many steps as the longest job takes. They are on the host,
         except for the samples of a large chunk.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from fedbench.engine.ahead import MOST, Ahead, Planned
 from fedbench.engine.batches import BatchIndices, BatchPlanner, Jobs, Masks, to_device
-from fedbench.engine.executors import Executor, Facts, Given, Work
+from fedbench.engine.executors import ADDRESS, LABELS, NUMBER, Executor, Facts, Given, Work
 from fedbench.engine.state import StateStore
 from fedbench.method import Record, Vectors
 from fedbench.process_group import ALONE, ProcessGroup
@@ -61,8 +62,10 @@ class CohortTrainer:
         chunk: int,
         dtype: torch.dtype,
         group: ProcessGroup = ALONE,
+        asked: Mapping[str, Tensor | None] = MappingProxyType({}),
     ) -> None:
-        """`group`: the processes among which jobs are divided."""
+        """`group`: the processes among which jobs are divided. `asked`: those of `ASKED` that the method
+        reads, on the host; labels (N, classes)."""
         self.executor, self.planner, self.store, self.chunk, self.dtype = (
             executor,
             planner,
@@ -70,7 +73,7 @@ class CohortTrainer:
             chunk,
             dtype,
         )
-        self.group, self.program = group, executor.program
+        self.group, self.program, self.asked = group, executor.program, asked
         self.algorithm = self.program.algorithm
         self.objective, self.device = self.program.objective, planner.clients.device
         self._ahead: Ahead | None = None
@@ -205,7 +208,12 @@ class CohortTrainer:
         """The facts of jobs, on the host, without full gradients."""
         numbers = torch.from_numpy(jobs.steps), torch.from_numpy(jobs.sizes)
         steps, samples, draw = (x.to(self.dtype) for x in (*numbers, uniforms))
-        return Facts(steps, samples, draw, None)
+        asked: Vectors = {NUMBER: jobs.ids} if NUMBER in self.asked else {}
+        if ADDRESS in self.asked:
+            asked[ADDRESS] = self.planner.addresses(jobs)
+        if (labels := self.asked.get(LABELS)) is not None:
+            asked[LABELS] = labels[jobs.ids].to(self.dtype)
+        return Facts(steps, samples, draw, None, asked)
 
     def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:
         """For each update, the weights (C,) of a chunk's jobs in it, on the host."""

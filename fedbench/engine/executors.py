@@ -14,11 +14,14 @@ from torch import Tensor
 
 from fedbench.engine.batches import Batch, BatchIndices, repeat_first
 from fedbench.engine.objective import Objective
-from fedbench.method import Algorithm, Client, Record, Vectors
+from fedbench.method import Algorithm, Client, Draws, Loss, Outputs, Record, Vectors
+from fedbench.method.interface import ASKED
 from fedbench.optimizer import PLAIN, Optimizer
+from fedbench.rng import fold
 
 OPTIMIZER = "optimizer."  # prefix of the names of its state and its numbers, among a method's own names
 CLIP_NORM = "local.clip_norm"
+NUMBER, LABELS, ADDRESS = ASKED
 
 
 class Facts(NamedTuple):
@@ -28,15 +31,22 @@ class Facts(NamedTuple):
     samples: Tensor
     draw: Tensor
     full_grad: Tensor | None
+    asked: Vectors  # those of `ASKED` that the method reads
 
     def row(self, c: int | Tensor) -> Facts:
         """The facts of one job of a chunk, or of several (P,)."""
         full = None if self.full_grad is None else self.full_grad[c]
-        return Facts(self.steps[c], self.samples[c], self.draw[c], full)
+        return Facts(self.steps[c], self.samples[c], self.draw[c], full, row(self.asked, c))
+
+    def padded(self, more: int) -> Facts:
+        """The facts with those of the first job repeated `more` times at the end."""
+        steps, samples, draw = (repeat_first(number, more) for number in self[:3])
+        full = None if self.full_grad is None else repeat_first(self.full_grad, more)
+        return Facts(steps, samples, draw, full, pad(self.asked, more))
 
     def axes(self) -> Any:
         """The position of the client axis in each field, for vmap."""
-        axes: tuple[Any, ...] = (0, 0, 0, None if self.full_grad is None else 0)
+        axes: tuple[Any, ...] = (0, 0, 0, None if self.full_grad is None else 0, 0)
         return Facts(*axes)
 
 
@@ -64,20 +74,29 @@ class Given(NamedTuple):
 class Oracle(Client):
     """The client's view during its work: facts, and gradients of the current mini-batch."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Given, part: int | Tensor) -> None:
+        """`part`: of the job, in the address of what is drawn in it: 0, 1 at its end, 2 + k in a step."""
         facts = given.facts
         self.down, self.mine = Record({**given.down, **given.addressed}), Record(given.mine)
         self.steps, self.samples, self.draw = facts.steps, facts.samples, facts.draw
         if facts.full_grad is not None:
             self.full_grad = facts.full_grad
+        for name, value in facts.asked.items():
+            if name == ADDRESS:
+                self.draws = Draws(fold((value[0], value[1]), part), facts.steps)
+            else:
+                setattr(self, name, value)
 
-    def grad(self, theta: Tensor) -> Tensor:
-        return self.loss_and_grad(theta)[1]
+    def grad(self, theta: Tensor, loss: Loss | None = None) -> Tensor:
+        return self.loss_and_grad(theta, loss)[1]
 
-    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_and_grad(self, theta: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
         raise RuntimeError(
             "mini-batch gradients are available in local_step only (in local_init, use client.full_grad)"
         )
+
+    def outputs(self, theta: Tensor) -> Outputs:
+        raise RuntimeError("the model's outputs on a mini-batch are available in local_step only")
 
 
 class BatchOracle(Oracle):
@@ -92,17 +111,20 @@ class BatchOracle(Oracle):
         moving: tuple[Vectors, Vectors],
     ) -> None:
         """`moving`: batch-norm statistics and the optimizer's state before the step."""
-        super().__init__(given)
+        super().__init__(given, k + 2)
         self.program, self.h, self.k, self.batch = program, given.h, k, batch
         self.before, self.carried = moving
         self.statistics = self.before
         self.moved = False
 
-    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        loss, grad, moved = self.program.objective.loss_and_grad(theta, self.before, self.batch)
+    def loss_and_grad(self, theta: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
+        value, grad, moved = self.program.objective.loss_and_grad(theta, self.before, self.batch, loss)
         if not self.moved:
             self.statistics, self.moved = moved, True
-        return loss, clipped(grad, self.h[CLIP_NORM]) if self.program.clip_norm else grad
+        return value, clipped(grad, self.h[CLIP_NORM]) if self.program.clip_norm else grad
+
+    def outputs(self, theta: Tensor) -> Outputs:
+        return self.program.objective.outputs(theta, self.before, self.batch)
 
     def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
         optimizer = self.program.optimizer
@@ -172,7 +194,7 @@ class LocalProgram:
 
     def init(self, given: Given) -> Vectors:
         """Local state before the first step."""
-        local = self.algorithm.local_init(Oracle(given), Record(given.h))
+        local = self.algorithm.local_init(Oracle(given, 0), Record(given.h))
         return {**local, **self._carried(given.mine, given.facts.steps)}
 
     def step(
@@ -191,7 +213,7 @@ class LocalProgram:
 
     def final(self, local: Vectors, given: Given) -> tuple[Vectors, Vectors]:
         """(upload, what the client keeps)."""
-        oracle, steps = Oracle(given), given.facts.steps
+        oracle, steps = Oracle(given, 1), given.facts.steps
         before, after = _of_optimizer(self._carried(given.mine, steps)), _of_optimizer(local)
         oracle.travelled = self.optimizer.travelled(steps, before, after, _of_optimizer(given.h))
         upload, keep = self.algorithm.local_final(Record(local), oracle, Record(given.h))
@@ -225,11 +247,8 @@ class Work:
         """This work with the first client repeated `more` times at the end."""
         if not more:
             return self
-        *numbers, full = self.given.facts
-        steps, samples, draw = (repeat_first(number, more) for number in numbers)
-        facts = Facts(steps, samples, draw, None if full is None else repeat_first(full, more))
         own = {"addressed": pad(self.given.addressed, more), "mine": pad(self.given.mine, more)}
-        given = self.given._replace(**own, facts=facts)
+        given = self.given._replace(**own, facts=self.given.facts.padded(more))
         return Work(given, pad(self.statistics, more), self.batches.padded(more))
 
 

@@ -30,6 +30,9 @@ from torch.func import functional_call
 
 from fedbench.data.transforms import add_noise
 from fedbench.engine.batches import Batch, BatchIndices
+from fedbench.errors import RunError
+from fedbench.method.outputs import Loss, LossFunction, Outputs
+from fedbench.models.features import features_of
 from fedbench.models.layers import patterns
 from fedbench.torch_internals import grad_and_value
 
@@ -63,9 +66,6 @@ class Layout:
             torch.arange(e - s, e) for n, s, e in zip(self.names, self.sizes, ends, strict=True) if n in names
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
-
-
-LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -214,18 +214,20 @@ class Objective:
         return {name: buffers[name].detach().clone() for name in self.statistics}
 
     def loss_and_grad(
-        self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch
+        self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch, loss: Loss | None = None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """(loss, gradient (d,), running statistics after the forward pass) on one mini-batch."""
-        mean_loss = partial(self._mean_loss, statistics=statistics, batch=batch, gathered=self._gather(batch))
-        grads, (loss, moved) = grad_and_value(mean_loss, self.layout.unflatten(theta))
+        """(loss, gradient (d,), running statistics after the forward pass) on one mini-batch. `loss`: of each
+        sample, in place of the task's."""
+        gathered = self._gather(batch)
+        mean_loss = partial(self._mean_loss, statistics=statistics, batch=batch, gathered=gathered, loss=loss)
+        grads, (value, moved) = grad_and_value(mean_loss, self.layout.unflatten(theta))
         grad = self.layout.flatten(grads)
         if self.weight_decay:
             grad = grad + self.weight_decay * theta
-            loss = loss + 0.5 * self.weight_decay * theta.dot(theta)
+            value = value + 0.5 * self.weight_decay * theta.dot(theta)
         if self.scale != 1.0:
-            grad, loss = self.scale * grad, self.scale * loss
-        return loss, grad, {name: value.detach() for name, value in moved.items()}
+            grad, value = self.scale * grad, self.scale * value
+        return value, grad, {name: value.detach() for name, value in moved.items()}
 
     def moved(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Running statistics after a forward pass on one mini-batch."""
@@ -238,16 +240,56 @@ class Objective:
         statistics: dict[str, Tensor],
         batch: Batch,
         gathered: tuple[Tensor, Tensor, Tensor | None],
+        loss: Loss | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(mean loss of the samples that are no padding, running statistics after the pass)."""
-        x, y, weights = gathered
+        y, weights = gathered[1:]
+        if loss is None:
+            logits, moving = self._logits(params, statistics, batch, gathered)
+            losses = self.loss(logits, y)
+        else:
+            outputs, moving = self._outputs(params, statistics, batch, gathered)
+            losses = loss(outputs)
+        mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
+        return mean, moving
+
+    def _logits(
+        self,
+        params: dict[str, Tensor],
+        statistics: dict[str, Tensor],
+        batch: Batch,
+        gathered: tuple[Tensor, Tensor, Tensor | None],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """(logits, running statistics after the pass)."""
+        x, _, weights = gathered
         moving = {name: value.clone() for name, value in statistics.items()}
         extra = self._layer_inputs(batch, weights)
         with self._products(x.device):
             out = functional_call(self.model, {**params, **moving, **extra}, (x,))
-        losses = self.loss(out.to(params[self.layout.names[0]].dtype), y)
-        mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
-        return mean, moving
+        return out.to(params[self.layout.names[0]].dtype), moving
+
+    def _outputs(
+        self,
+        params: dict[str, Tensor],
+        statistics: dict[str, Tensor],
+        batch: Batch,
+        gathered: tuple[Tensor, Tensor, Tensor | None],
+    ) -> tuple[Outputs, dict[str, Tensor]]:
+        """(all outputs, running statistics after the pass)."""
+        with features_of(self.model) as found:
+            logits, moving = self._logits(params, statistics, batch, gathered)
+
+        def features() -> Tensor:
+            if len(found) != 1:
+                raise RunError(f"the model's features: its last layer is passed {len(found)} times, not once")
+            return found[0].to(logits.dtype)
+
+        return Outputs(logits, *gathered[1:], self.loss, features), moving
+
+    def outputs(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> Outputs:
+        """All outputs of the model on one mini-batch. Nothing is differentiated, and no statistics move."""
+        with torch.no_grad():
+            return self._outputs(self.layout.unflatten(theta), statistics, batch, self._gather(batch))[0]
 
     def _products(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
         if not self.half:

@@ -3,6 +3,7 @@
 from fedbench.fields import choice, decay, nonnegative, number, positive, server_rate, share, switch
 from fedbench.method.configured import MEAN, MEAN_OF_STEPS, THEOREM, silent
 from fedbench.method.interface import Algorithm, Client, Setting
+from fedbench.method.outputs import Draws, Loss, Outputs
 from fedbench.method.record import Record, Vectors
 from fedbench.method.registry import register
 from fedbench.theory.setting import Counts
@@ -14,6 +15,9 @@ __all__ = [
     "Algorithm",
     "Client",
     "Counts",
+    "Draws",
+    "Loss",
+    "Outputs",
     "Record",
     "Setting",
     "Vectors",

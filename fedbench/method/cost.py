@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from fedbench.method.hooks import Hooks
-from fedbench.method.interface import Algorithm, Client, Setting
+from fedbench.method.interface import ASKED, Algorithm, Client, Setting
+from fedbench.method.outputs import Draws, Loss, Outputs
 from fedbench.method.record import Record, Vectors
 from fedbench.torch_internals import Watch
 
@@ -40,6 +41,10 @@ class Cost:
     full_passes: int  # full local passes per job
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
     written: int = dataclasses.field(default=0, compare=False)  # by a job's hooks, with one step
+    outputs: int = dataclasses.field(default=0, compare=False)  # forward passes per step besides gradients
+    number: bool = dataclasses.field(default=False, compare=False)  # its hooks read client.number
+    labels: bool = dataclasses.field(default=False, compare=False)
+    draws: bool = dataclasses.field(default=False, compare=False)  # they call client.uniform or normal
     addressed: int = dataclasses.field(default=0, compare=False)  # of the downlink, what is for one client
 
 
@@ -60,19 +65,37 @@ class Counter(Watch):
 
 
 class _ShapeClient(Client):
-    def __init__(self, d: int, dtype: torch.dtype, down: Vectors, mine: Vectors) -> None:
+    def __init__(
+        self, hooks: Hooks, setting: Setting, dtype: torch.dtype, down: Vectors, mine: Vectors
+    ) -> None:
         self.down, self.mine = Record(down), Record(mine)
         facts = [torch.zeros((), dtype=dtype) for _ in range(4)]
         self.steps, self.samples, self.draw, self.travelled = facts
-        self.k, self.full_grad = torch.zeros((), dtype=torch.int64), torch.zeros(d, dtype=dtype)
-        self.calls, self.descends = 0, False
+        self.k, self.full_grad = torch.zeros((), dtype=torch.int64), torch.zeros(setting.d, dtype=dtype)
+        self.calls, self.passes, self.descends, self.asked = 0, 0, False, set[str]()
+        self._hooks, self._outputs = hooks, setting.outputs
 
-    def grad(self, theta: Tensor) -> Tensor:
-        return self.loss_and_grad(theta)[1]
+    def __getattr__(self, name: str) -> Any:
+        if name not in ASKED:
+            raise AttributeError(name)
+        self.asked.add(name)
+        if name == "draws":
+            return Draws((self.k, self.k), self.steps)
+        return self.k if name == "number" else self.steps.new_zeros(self._outputs().logits.shape[-1])
 
-    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def grad(self, theta: Tensor, loss: Loss | None = None) -> Tensor:
+        return self.loss_and_grad(theta, loss)[1]
+
+    def loss_and_grad(self, theta: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
         self.calls += 1
+        if loss is not None:
+            outputs = self._outputs()
+            self._hooks.of_samples(loss(outputs), len(outputs.y))
         return theta.new_zeros(()), torch.zeros_like(theta)
+
+    def outputs(self, theta: Tensor) -> Outputs:
+        self.passes += 1
+        return self._outputs()
 
     def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
         self.descends = True
@@ -121,8 +144,9 @@ def _extrapolated(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) ->
 
 def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost:
     """`measure`, with vectors of the model's own size."""
-    hooks, counts, once = Hooks(algorithm), setting.counts, algorithm.survey == "once"
-    theta = torch.zeros(setting.d, dtype=dtype)
+    hooks, once, theta = Hooks(algorithm), algorithm.survey == "once", torch.zeros(setting.d, dtype=dtype)
+    address = torch.zeros((), dtype=torch.int64)
+    counts = dataclasses.replace(setting.counts, draws=Draws((address, address), theta))
     h = Record({name: theta.new_zeros(()) for name in algorithm.numbers()})
 
     survey = hooks.vectors("survey_upload", theta) if algorithm.survey else {}
@@ -137,7 +161,7 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     hooks.addresses(sent, algorithm.addressed, counts.N)
     down = {name: value[0] if name in algorithm.addressed else value for name, value in sent.items()}
 
-    client = _ShapeClient(setting.d, dtype, down, mine)
+    client = _ShapeClient(hooks, setting, dtype, down, mine)
     with Counter() as job:
         local = hooks.vectors("local_init", client, h)
         changed = hooks.vectors("local_step", Record(local), client, h)
@@ -174,5 +198,7 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         descends=client.descends,
         written=job.written + size(local) + carried,
+        outputs=client.passes,
+        **{name: name in client.asked for name in ASKED},
         addressed=size({name: down[name] for name in algorithm.addressed}),
     )

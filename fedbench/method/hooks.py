@@ -75,6 +75,12 @@ class Hooks:
                 how = "send what is to be averaged, in the type of theta"
                 self._refuse(hook, f"{why}; {how}, or see uploads one by one (stacks = True)")
 
+    def of_samples(self, losses: Any, samples: int) -> None:
+        """Refuse a method's own loss that is not one number for each sample."""
+        if not isinstance(losses, Tensor) or losses.shape != (samples,):
+            found = _form(losses) if isinstance(losses, Tensor) else _kind(losses)
+            self._refuse("loss", f"must return one number for each of {samples} samples, and returns {found}")
+
     def sends(self, uploads: Vectors) -> None:
         """Refuse names that a stack of uploads has beside them."""
         for name in {"weight", "client"} & uploads.keys():

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from fedbench.method.configured import Configured
+from fedbench.method.outputs import Draws, Loss, Outputs, made_up
 from fedbench.method.record import Record, Vectors
 from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.theory.setting import Counts
@@ -51,6 +52,11 @@ class Setting:
     clips: bool = False  # mini-batch gradients are clipped
     scheduled: tuple[str, ...] = ()  # hyper-parameters that change over rounds
     names: tuple[str, ...] = ()  # of the parameter tensors, in the order of theta, such as "fc.weight"
+    outputs: Callable[[], Outputs] = made_up  # of the initial model on two samples, for their shapes
+
+
+ASKED = ("number", "labels", "draws")
+"""What of a client engines hand on only where a method reads it."""
 
 
 class Client:
@@ -61,20 +67,39 @@ class Client:
     k: Tensor  # index of the local step, from 0 (only in local_step)
     steps: Tensor  # K_i, this client's number of local steps
     samples: Tensor  # n_i
+    number: Tensor  # this client, 0 .. N - 1 (int64)
+    labels: Tensor  # (classes,) how many of its samples have each label
     draw: Tensor  # one number in [0, 1) per job, from the addressed generator
+    draws: Draws  # of `uniform` and `normal`
     full_grad: Tensor  # (d,) gradient of f_i at the broadcast theta, if `full_gradient`
     travelled: Tensor  # sum of the directions' weights in a job's steps (only in local_final)
     """K_i for plain SGD; more with momentum, which repeats directions in later steps: FedNova's ||a_i||_1."""
 
-    def grad(self, theta: Tensor) -> Tensor:
+    def grad(self, theta: Tensor, loss: Loss | None = None) -> Tensor:
         """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks. The
         first call of a step moves batch norm's running statistics, at whatever theta: so the first is that of
-        the model to which they belong, which `keeps_buffers` lets each client keep."""
+        the model to which they belong, which `keeps_buffers` lets each client keep. `loss`: from the `Outputs`
+        at theta the loss of each sample (B,), in place of the task's. Its mean is differentiated;
+        loss.weight_decay and loss.scale apply to it too."""
         raise NotImplementedError
 
-    def loss_and_grad(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss (0-dim) and gradient (d,) at `theta` on the current mini-batch."""
+    def loss_and_grad(self, theta: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
+        """Loss (0-dim) and gradient (d,) at `theta` on the current mini-batch, as `grad` has it."""
         raise NotImplementedError
+
+    def outputs(self, theta: Tensor) -> Outputs:
+        """What the model says at `theta` of the current mini-batch, with the masks of its gradients. Nothing
+        is differentiated, no statistics move, and no gradient evaluation is counted."""
+        raise NotImplementedError
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Numbers in [0, 1), drawn by the address (seed, client, job, step): the same in every engine and in
+        a resumed run. Every call in a hook gives others."""
+        return self.draws.uniform(*shape)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Numbers from N(0, 1), drawn like those of `uniform`."""
+        return self.draws.normal(*shape)
 
     def descend(self, y: Tensor, direction: Tensor, lr: Tensor) -> Tensor:
         """Return `y` (d,) after one step along `direction` (d,): y - lr * direction, or the step of the run's

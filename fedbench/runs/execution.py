@@ -83,6 +83,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     ds, sizes = problem.dataset, problem.division.sizes  # the work of a local step, counted on one sample
     sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
     cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
+    cost = replace(cost, written=cost.written + problem.cost.outputs * cost.evaluated)
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
     if width == 1:
         checks.check_norm(config, problem.model, sample)
@@ -208,7 +209,7 @@ def execution(
         wide_batch(placement.load.cost, device), placement.graphs,
     )  # fmt: skip
     store = _store(problem, placement, choice.state, state)
-    trainer = CohortTrainer(executor, planner, store, choice.chunk, problem.dtype, group)
+    trainer = CohortTrainer(executor, planner, store, choice.chunk, problem.dtype, group, problem.asked)
 
     theta = problem.layout.flatten({name: p.detach() for name, p in model.named_parameters()})
     moving = {name: value.to(device) for name, value in objective.statistics_of(model).items()}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedbench import models
 from fedbench.config import imports
 from fedbench.config.config import Config
 from fedbench.data import Dataset
+from fedbench.data.transforms import to_input
 from fedbench.engine.memory import refuse_too_large
-from fedbench.errors import DataError
+from fedbench.engine.objective import TASKS
+from fedbench.errors import ConfigError, DataError
 from fedbench.files import as_given
+from fedbench.method import Outputs
+from fedbench.models.features import HEAD, features_of, head_of
 from fedbench.runs.data_file import Described
 from fedbench.runs.session import Session
 
@@ -36,6 +41,29 @@ def initial_model(config: Config, dataset: Dataset | Described) -> nn.Module:
     if config.init_from is not None:
         load_parameters(model, as_given(config.init_from), f"init_from={config.init_from}")
     return model
+
+
+def example_outputs(config: Config, model: nn.Module, dataset: Dataset) -> Outputs:
+    """The outputs of a copy of the model on two training samples. ConfigError if a method asks for features
+    that it does not have."""
+    dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    at, copied = torch.arange(2) % len(dataset.x_train), copy.deepcopy(model).eval()
+    x, y = to_input(dataset.x_train[at], dataset.mean, dataset.std, dtype), dataset.y_train[at]
+    named = dict(copied.named_modules())
+    if (head := head_of(copied)) is not None and head not in named:
+        raise ConfigError("model", config.model.name, f"names {head!r} as its {HEAD}, and has no such layer")
+    with torch.no_grad(), features_of(copied) as found:
+        logits = copied(x)
+
+    def features() -> Tensor:
+        if len(found) == 1:
+            return found[0]
+        why = f"its layer {head!r} is passed {len(found)} times" if head else "it has no linear layer"
+        allowed = f"has no features for algorithm={config.algorithm.name}: {why}; its {HEAD} can name another"
+        raise ConfigError("model", config.model.name, allowed)
+
+    target = y.to(dtype) if y.is_floating_point() else y
+    return Outputs(logits, target, None, TASKS[dataset.task].losses, features)
 
 
 def stored_model(config: Config, file: Path, data: Described | None) -> nn.Module:

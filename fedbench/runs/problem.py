@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,11 @@ from fedbench.fields import is_own
 from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.method.hooks import Hooks
+from fedbench.method.interface import ASKED
 from fedbench.models import registry
 from fedbench.models.layers import norm_parameters
 from fedbench.runs import checks, own_models, traces
-from fedbench.runs.model_files import initial_model
+from fedbench.runs.model_files import example_outputs, initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
 from fedbench.schedule.trace import Trace
@@ -107,6 +108,17 @@ class Problem:
         return torch.float64 if self.config.dtype == "float64" else torch.float32
 
     @property
+    def asked(self) -> dict[str, torch.Tensor | None]:
+        """What of `ASKED` the method reads; labels (N, classes)."""
+        asked = {name: None for name in ASKED if getattr(self.cost, name)}
+        if not self.cost.labels:
+            return {**asked}
+        trained, classes = self.division.trained, self.dataset.classes
+        cells = self.division.assignment[trained] * classes + self.dataset.y_train.numpy()[trained]
+        counted = np.bincount(cells, minlength=self.counts.N * classes).reshape(-1, classes)
+        return {**asked, "labels": torch.from_numpy(counted)}
+
+    @property
     def sample_weights(self) -> np.ndarray:
         """Per-sample weights (n,) of f = sum_i w_i f_i under the run's client weighting, or where clients are
         drawn by their numbers of samples, by these."""
@@ -162,7 +174,10 @@ def problem_of(config: Config, session: Session) -> Problem:
     counts = Counts(S=config.clients.per_round, N=config.clients.total, K=K, T=config.rounds)
     norm, clips = layout.positions(set(norm_parameters(model))), config.local.clip_norm is not None
     sizes, name, by = tuple(layout.sizes), config.schedule.name, config.optimizer
-    setting = Setting(counts, name, layout.d, norm, sizes, by, clips, tuple(rates), tuple(layout.names))
+    example = cache(partial(example_outputs, config, model, dataset))
+    setting = Setting(
+        counts, name, layout.d, norm, sizes, by, clips, tuple(rates), tuple(layout.names), example
+    )
     if reason := method.refusal(setting):
         raise ConfigError("algorithm", method.name, reason)
     Hooks(method).call("bind", setting)
@@ -172,6 +187,9 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_rates(config, method, setting, hyper, rates)
     cost = measure(method, setting, getattr(torch, config.dtype))
     checks.check_evaluation(config, method, model)
+    if cost.labels and dataset.task != "classification":
+        why = f"reads client.labels, but dataset={dataset.name} has no classes ({dataset.task})"
+        raise ConfigError("algorithm", method.name, why)
     if config.eval.model == MEAN_OF_TWO:
         cost = replace(cost, server_state=cost.server_state + layout.d)
     checks.check_local_steps(config, method, hyper, cost)

@@ -14,9 +14,12 @@ from fedbench.config.config import MEAN_OF_TWO
 from fedbench.engine.ahead import Planned
 from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
 from fedbench.errors import RunError
-from fedbench.method import Record, Vectors
+from fedbench.method import Counts, Draws, Record, Vectors
+from fedbench.rng import Stream, make_key
 from fedbench.runs.problem import Problem
 from fedbench.torch_internals import version_of
+
+AT_BROADCAST, AT_STEP = range(2)  # in the address of what the server draws in a hook
 
 
 class ServerLoop:
@@ -97,6 +100,7 @@ class ServerLoop:
         mean, most = float(late.mean()), int(late.max())
         made = int(self.made[t])
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
+        counts = self._drawing(counts, AT_STEP)
         if algorithm.stacks:
             jobs, theta = self.trace.applied(t), self.theta
             uploads["weight"] = torch.from_numpy(self.weight[jobs]).to(theta.device, theta.dtype)
@@ -147,7 +151,7 @@ class ServerLoop:
             survey = self.trainer.survey_cohort(
                 self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             )
-        counts = replace(self.counts, t=t, made=int(self.made[t]))
+        counts = self._drawing(replace(self.counts, t=t, made=int(self.made[t])), AT_BROADCAST)
         down = algorithm.broadcast(Record(self.server), Record(survey), counts, Record(h))
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
@@ -164,6 +168,12 @@ class ServerLoop:
                 cohort = replace(cohort, position=trace.position[group], arrivals=arrivals)
             self.trainer.train(down, self.statistics, h, cohort, self.pending)
         return survey
+
+    def _drawing(self, counts: Counts, hook: int) -> Counts:
+        """Counts that also draw numbers, by their round and the number of a hook."""
+        words = make_key(self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
+        k0, k1 = (torch.tensor(word, device=self.theta.device) for word in words)
+        return replace(counts, draws=Draws((k0, k1), self.theta))
 
     def _use(self, hyper: dict[str, float]) -> None:
         """Set the hyper-parameters, and the weights of all jobs that follow from them and the trace: base

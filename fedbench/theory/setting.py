@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from fedbench.errors import UserError
 
@@ -19,6 +20,16 @@ class Counts:
     made: int = 0  # server updates before it that somebody took part in: t, where no round was empty
     staleness_mean: float = 0.0  # over this update's arrivals, in server versions
     staleness_max: int = 0
+    draws: Any = field(default=None, compare=False, repr=False)  # the server's, of this hook
+
+    def uniform(self, *shape: int) -> Any:
+        """Numbers in [0, 1) (a tensor), drawn by the address (seed, round, hook), the same in a resumed run.
+        Every call in a hook gives others."""
+        return self.draws.uniform(*shape)
+
+    def normal(self, *shape: int) -> Any:
+        """Numbers from N(0, 1), drawn like those of `uniform`."""
+        return self.draws.normal(*shape)
 
 
 # Power of s with which a constant grows when the loss is multiplied by s.

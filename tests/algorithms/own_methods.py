@@ -50,3 +50,53 @@ class MixingOwn(Mixing):
 
     def personal(self, server, mine):
         return server.models[mine.number]
+
+
+@register("drawn")
+class Drawn(Algorithm):
+    """Everything is drawn: where clients start, their steps, what they send, and what the server adds."""
+
+    lr: float = positive(0.1)
+
+    def broadcast(self, server, survey, n, h):
+        return {"theta": server.theta, "noise": n.uniform(*server.theta.shape)}
+
+    def local_init(self, client, h):
+        return {"y": client.down.theta + client.down.noise + client.normal(*client.down.theta.shape)}
+
+    def local_step(self, local, client, h):
+        first, second = client.uniform(*local.y.shape), client.normal(*local.y.shape)
+        return {"y": local.y - h.lr * (client.grad(local.y) + first - second)}
+
+    def local_final(self, local, client, h):
+        return {"delta": local.y - client.down.theta, "one": client.uniform()}, {}
+
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + mean.delta + mean.one + n.normal(*server.theta.shape)}
+
+
+@register("own_loss")
+class OwnLoss(Algorithm):
+    """Samples weigh by how often their client has their label; logits shrink, more with a client's number.
+    The server's step grows with what the clients' models say."""
+
+    lr: float = positive(0.1)
+
+    def local_init(self, client, h):
+        return {"y": client.down.theta, "said": client.down.theta.new_zeros(2)}
+
+    def local_step(self, local, client, h):
+        share = client.labels / client.samples
+
+        def loss(out):
+            return share[out.y] * out.loss + (1 + client.number) * out.logits.square().mean(1)
+
+        out = client.outputs(local.y)
+        said = torch.stack((out.mean(out.loss), out.mean(out.features[:, 0] * out.logits[:, 1])))
+        return {"y": client.descend(local.y, client.grad(local.y, loss), h.lr), "said": local.said + said}
+
+    def local_final(self, local, client, h):
+        return {"delta": local.y - client.down.theta, "said": local.said / client.steps}, {}
+
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + mean.delta * (1 + mean.said.sum())}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from run_files import metrics, model, same_model
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 from fedbench.api import run
 from fedbench.config import imports
+from fedbench.rng import Stream, fold, make_key, threefry2x32
 
 OWN = Path(__file__).with_name("own_methods.py")
 N, CLASSES, FEATURES, STEPS, LR, ROUNDS = 5, 3, 4, 2, 0.5, 4
@@ -105,3 +107,70 @@ def test_uploads_one_by_one_and_a_message_for_each(
     run(words, tmp_path / "parts")
     assert metrics(tmp_path / "parts") == metrics(tmp_path / "run")
     assert same_model(tmp_path / "parts", tmp_path / "run")
+
+
+SEED, D = 7, CLASSES * FEATURES + CLASSES
+
+
+def uniform(key: tuple[int, int], call: int, size: int = D) -> np.ndarray:
+    """53 bits of two words, at counters 0, 1, ... of the call's key."""
+    first, second = threefry2x32(fold(key, call), (np.arange(size), 0))
+    return ((first >> 5) * 2**26 + (second >> 6)) / 2**53
+
+
+def normal(key: tuple[int, int], call: int, size: int = D) -> np.ndarray:
+    first, second = threefry2x32(fold(key, call), (np.arange(size), 0))
+    return np.sqrt(-2 * np.log((first + 0.5) / 2**32)) * np.cos(2 * math.pi * second / 2**32)
+
+
+ENGINES = ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_drawn_has_an_address(tmp_path: Path, data: Data, engine: str) -> None:
+    """A client's by its number, its job and the part of the job; the server's by the round and the hook."""
+    more = ["algorithm=drawn", f"algorithm.lr={LR}", "model.init=zeros", f"seed={SEED}", f"engine={engine}"]
+    words = words_of(data, tmp_path, *more, "checkpoint.seconds=0", "chunk=2")
+    run(words, tmp_path / "run")
+    jobs = pd.read_csv(tmp_path / "run/jobs.csv", comment="#").sort_values("job")
+    jobs["n"] = jobs.groupby("client").cumcount()
+    theta = np.zeros(D)
+    for t in range(ROUNDS):
+        uploads, sent = [], uniform(make_key(SEED, Stream.SERVER, t, 0), 0)
+        for job in jobs[jobs.applied_update == t].itertuples():
+            key, own = make_key(SEED, Stream.CLIENT, job.client, job.n), data["client"] == job.client
+            y = theta + sent + normal(fold(key, 0), 0)
+            for k in range(STEPS):
+                step = gradient(y, data["x_train"][own], data["y_train"][own])
+                y = y - LR * (step + uniform(fold(key, 2 + k), 0) - normal(fold(key, 2 + k), 1))
+            uploads.append(y - theta + uniform(fold(key, 1), 0, 1))
+        theta = theta + np.mean(uploads, 0) + normal(make_key(SEED, Stream.SERVER, t, 1), 0)
+    np.testing.assert_allclose(flat(tmp_path / "run"), theta, rtol=1e-9)
+    run([*words, "checkpoint.until=2"], tmp_path / "parts")
+    run(words, tmp_path / "parts")
+    assert same_model(tmp_path / "parts", tmp_path / "run")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_a_loss_of_its_own(tmp_path: Path, data: Data, engine: str, decay: float) -> None:
+    """Clients of 4 to 12 samples: at once, the smaller ones' mini-batches are padded."""
+    more = ["algorithm=own_loss", f"algorithm.lr={LR / 5}", "model.init=zeros", f"engine={engine}"]
+    more += ["clients.per_round=5", f"loss.weight_decay={decay}", "chunk=5", "local.steps=12"]
+    run(words_of(data, tmp_path, *more), tmp_path / "run")
+    theta = np.zeros(D)
+    for _ in range(ROUNDS):
+        deltas, said = [], []
+        for i in range(N):
+            x, labels = (data[name][data["client"] == i] for name in ("x_train", "y_train"))
+            share, y = np.bincount(labels, minlength=CLASSES) / len(labels), theta
+            for _ in range(12):
+                logits = x @ y[: CLASSES * FEATURES].reshape(CLASSES, FEATURES).T + y[CLASSES * FEATURES :]
+                lost = -log_softmax(logits, 1)[np.arange(len(x)), labels]
+                said.append(lost.mean() + (x[:, 0] * logits[:, 1]).mean())
+                error = share[labels, None] * (softmax(logits, 1) - np.eye(CLASSES)[labels])
+                error = (error + (1 + i) * 2 / CLASSES * logits) / len(x)
+                y = y - LR / 5 * (np.concatenate([(error.T @ x).ravel(), error.sum(0)]) + decay * y)
+            deltas.append(y - theta)
+        theta = theta + np.mean(deltas, 0) * (1 + np.mean(said))
+    np.testing.assert_allclose(flat(tmp_path / "run"), theta, rtol=1e-9)

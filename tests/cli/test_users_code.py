@@ -192,6 +192,9 @@ SEEDED = (
          "use client.draw"),
         ("stacks = True\n    def local_final(self, local, client, h): return {'weight': local.y}, {}",
          "its local_final sends 'weight', which is what `stacks` calls the uploads' weights"),
+        ("def local_step(self, local, client, h):\n"
+         "        return {'y': client.grad(local.y, lambda out: out.loss.mean())}",
+         "its loss must return one number for each of 2 samples, and returns float32 of shape ()"),
         ("addressed = ('theta',)",
          "its broadcast addresses 'theta' of shape (650,), not (4, ...): N rows"),
         ("def local_final(self, local, client, h): return {'delta': local.y * np.random.rand()}, {}",
