@@ -77,7 +77,7 @@ class _ShapeClient(Client):
 
     def __getattr__(self, name: str) -> Any:
         if name not in ASKED:
-            raise AttributeError(name)
+            super().__getattr__(name)  # raises
         self.asked.add(name)
         if name == "draws":
             return Draws((self.k, self.k), self.steps)

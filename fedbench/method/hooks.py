@@ -39,7 +39,10 @@ class Hooks:
                 self._refuse(hook, f"changes {name} in place; return a new tensor")
         if whose := self._generators.drawn():
             why = f"draws from {whose} global generator, so the run could not be repeated"
-            self._refuse(hook, f"{why}; {'use client.draw' if 'client' in names else SEEDED}")
+            drawing = next(
+                (f"use {name}.uniform or .normal" for name in names if name in ("client", "n")), SEEDED
+            )
+            self._refuse(hook, f"{why}; {drawing}")
         return returned
 
     def vectors(self, hook: str, *given: Any) -> Vectors:

@@ -78,9 +78,10 @@ class Client:
     def grad(self, theta: Tensor, loss: Loss | None = None) -> Tensor:
         """Gradient (d,) at `theta` on the current mini-batch; every call sees the same samples and masks. The
         first call of a step moves batch norm's running statistics, at whatever theta: so the first is that of
-        the model to which they belong, which `keeps_buffers` lets each client keep. `loss`: from the `Outputs`
-        at theta the loss of each sample (B,), in place of the task's. Its mean is differentiated;
-        loss.weight_decay and loss.scale apply to it too."""
+        the model to which they belong, which `keeps_buffers` lets each client keep.
+
+        `loss`: from the `Outputs` at theta the loss of each sample (B,), in place of the task's. Its mean is
+        differentiated; loss.weight_decay and loss.scale apply to it too."""
         raise NotImplementedError
 
     def loss_and_grad(self, theta: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
@@ -107,7 +108,8 @@ class Client:
         return y - lr * direction
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a client has no {name} here, only {', '.join(self.__dict__)}")
+        known = ", ".join(known for known in vars(self) if not known.startswith("_"))
+        raise AttributeError(f"a client has no {name} here, only {known}")
 
 
 class Algorithm(Configured):

@@ -111,7 +111,7 @@ class ServerLoop:
         if not torch.equal(drawn, torch.get_rng_state()):
             raise RunError(
                 f"algorithm={algorithm.name}: server_step draws from torch's global generator, so the run "
-                "could not be repeated; draw from a torch.Generator that is seeded from what the server keeps"
+                "could not be repeated; use n.uniform or .normal"
             )
         theta = new.get("theta", self.theta)
         for what, found, expected in (

@@ -134,7 +134,7 @@ def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
         "algorithm=signed: its server_step draws from torch's global generator, "
         "so the run could not be repeated"
     )
-    assert (code, err.startswith(f"fedbench: {line}; draw from")) == (2, True)
+    assert (code, err.startswith(f"fedbench: {line}; use n.uniform")) == (2, True)
     double = own_method("signed").replace("mean.delta", "mean.delta.double()")
     Path("mine.py").write_text(double)
     imports.executed.clear()
@@ -189,7 +189,7 @@ SEEDED = (
          "its survey_upload sends 'up' as bool, of which there is no mean; " + AVERAGED),
         ("def local_init(self, client, h): return {'y': client.down.theta + torch.rand(())}",
          "its local_init draws from torch's global generator, so the run could not be repeated; "
-         "use client.draw"),
+         "use client.uniform or .normal"),
         ("stacks = True\n    def local_final(self, local, client, h): return {'weight': local.y}, {}",
          "its local_final sends 'weight', which is what `stacks` calls the uploads' weights"),
         ("def local_step(self, local, client, h):\n"
@@ -199,9 +199,10 @@ SEEDED = (
          "its broadcast addresses 'theta' of shape (650,), not (4, ...): N rows"),
         ("def local_final(self, local, client, h): return {'delta': local.y * np.random.rand()}, {}",
          "its local_final draws from NumPy's global generator, so the run could not be repeated; "
-         "use client.draw"),
+         "use client.uniform or .normal"),
         ("def broadcast(self, server, survey, n, h): return {'theta': server.theta + random.random()}",
-         f"its broadcast draws from Python's global generator, {SEEDED}"),
+         "its broadcast draws from Python's global generator, so the run could not be repeated; "
+         "use n.uniform or .normal"),
         ("def server_init(self, theta, survey, h): return {'theta': theta + torch.randn_like(theta)}",
          f"its server_init draws from torch's global generator, {SEEDED}"),
         ("def client_init(self, theta, survey, h): return {'c': torch.rand_like(theta)}",
