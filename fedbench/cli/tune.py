@@ -67,8 +67,10 @@ def main(argv: Sequence[str]) -> int:
     past = f"how many times a search continues past an edge (default: {default.extend})"
     add("--extend", type=int, default=default.extend, metavar="N", help=past)
     add("--keys", default="", metavar="KEY[,KEY]", help="what is searched (lr, or algorithm.lr)")
-    further = f"select by one of eval.metrics, not by accuracy: {', '.join(EVAL_METRICS)} (the smallest)"
-    add("--metric", choices=EVAL_METRICS, metavar="NAME", help=further)
+    names = ", ".join(EVAL_METRICS)
+    further = "or by a column of metrics.csv that eval asks for, such as client_accuracy_worst"
+    words = f"select by one of eval.metrics, not by accuracy ({names}), on what is held out; {further}"
+    add("--metric", metavar="NAME", help=words)
     small = f"of the values in conf/grid, at most {SMALL} points a method, nearest to the defaults"
     add("--small", action="store_true", help=small)
     add("--config-dir", metavar="DIR", help="your own options, and grid/METHOD.yaml")

@@ -86,6 +86,13 @@ def column_of(outcome: str) -> str:
     return "test_accuracy" if name == "accuracy" else name
 
 
+def judging(metric: str | None, held_out: bool) -> str:
+    """What a search looks at by a metric of eval.metrics, or None for the accuracy, measured on held-out
+    samples if there are any; or by a column of metrics.csv."""
+    on = "validation" if held_out else "test"
+    return metric if metric in COLUMNS else f"{on} {metric or 'accuracy'}"
+
+
 def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool = False) -> dict[str, float | None]:
     """What rows of metrics.csv come to (`ENDS`): the mean of the last `k`, None if the run has diverged, and
     the best of those whose loss is finite. None for what is not finite."""
@@ -120,7 +127,7 @@ def ends(name: str, metric: str) -> tuple[float, float]:
 
 def worst(metric: str) -> float:
     """The score of a diverged run: the worst value of its metric (fedbench.engine.objective)."""
-    return 0.0 if "accuracy" in metric else -sign(metric) * math.inf
+    return 0.0 if "accuracy" in metric and sign(metric) > 0 else -sign(metric) * math.inf
 
 
 _ASKS = {

@@ -18,7 +18,7 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError
 from fedbench.files import seen_from_here
 from fedbench.runs.lists import runs_of
-from fedbench.runs.metrics import COLUMNS, ENDS, ends_of, worst
+from fedbench.runs.metrics import COLUMNS, ENDS, ends_of, judging, outcome_of, worst
 from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
@@ -206,14 +206,14 @@ class Run:
 
     def judged(self, by: str | None = None) -> Run:
         """The same run, judged on the samples held out for validation, if any. `by`: a metric of eval.metrics
-        to use instead of the accuracy, on the samples that it was measured on."""
-        held_out = self.summary.get(f"final_validation_{by or 'accuracy'}")
-        part = "test" if f"final_validation_{by}" not in self.summary else "validation"
-        if by is None and held_out is None:
+        to use instead of the accuracy, on the samples that it was measured on; or a column of metrics.csv."""
+        held_out = f"final_validation_{by or 'accuracy'}" in self.summary
+        if by is None and not held_out:
             return self
-        value = held_out if by is None else self.summary.get(f"final_{part}_{by}")
-        metric = f"validation {self.metric}" if by is None else f"{part} {by}"
-        return self.but(summary={**self.summary, "final_accuracy": value, "metric": metric})
+        metric = judging(by, held_out)
+        value = self.result(outcome_of(metric.replace(" ", "_")))
+        called = f"validation {self.metric}" if by is None else metric
+        return self.but(summary={**self.summary, "final_accuracy": value, "metric": called})
 
 
 def number(value: object) -> float | None:

@@ -13,14 +13,14 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from omegaconf import OmegaConf, open_dict
 
 from fedbench.config.compose import Composed, Composer, validate
-from fedbench.config.config import Config
+from fedbench.config.config import EVAL_METRICS, Config
 from fedbench.config.identity import digest
 from fedbench.config.overrides import Grid, Value
 from fedbench.config.places import SWEEPS, TUNINGS
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import read_json, write_json
-from fedbench.runs.metrics import sign, worst
+from fedbench.runs.metrics import SCORES, asked_by, columns, judging, sign, worst
 from fedbench.sweeps.launch import Sweep
 from fedbench.sweeps.plan import points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
@@ -46,8 +46,8 @@ class TuneOptions:
     """How to search. `trials`: number per task, at random or by Optuna. `seeds`: how many of all seeds, from
     the first on, select the winner. `extend`: how often a search goes on past an edge. `keys`: the keys to
     search, dotted or by their last part (empty: the swept keys of `algorithm.*`, else the method's values in
-    conf/grid). `metric`: one of eval.metrics to select by instead of the accuracy. `small`: of the values in
-    conf/grid, at most 20 points, nearest to the defaults."""
+    conf/grid). `metric`: one of eval.metrics, or a column of metrics.csv, to select by, not by the accuracy.
+    `small`: of the values in conf/grid, at most 20 points, nearest to the defaults."""
 
     search: str = "grid"
     trials: int = 20
@@ -63,6 +63,9 @@ class TuneOptions:
         for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")
+        if self.metric not in (None, *(known := (*EVAL_METRICS, *SCORES))):
+            allowed = f"must be one of {', '.join(EVAL_METRICS)}, or a measured column of metrics.csv"
+            raise ConfigError("--metric", self.metric, allowed, known)
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -106,9 +109,8 @@ class TuningPlan:
 
     @property
     def measure(self) -> str:
-        """What selects: `validation accuracy`, `test perplexity`."""
-        whose = "validation" if self.config.dataset.validation else "test"
-        return f"{whose} {self.options.metric or 'accuracy'}"
+        """What selects: `validation accuracy`, `test perplexity`, `client_accuracy_worst`."""
+        return judging(self.options.metric, self.config.dataset.validation > 0)
 
     @property
     def rule(self) -> str:
@@ -211,9 +213,8 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     if config.checkpoint.until is not None:
         allowed = "must be null: trials are compared at their end"
         raise ConfigError("checkpoint.until", config.checkpoint.until, allowed)
-    if options.metric and (options.metric not in config.eval.metrics or config.target is not None):
-        allowed = "eval.metrics must name this metric, and target must be null"
-        raise UsageError(f"tune: --metric {options.metric}: {allowed}")
+    if options.metric and (lacking := _not_measured(options.metric, config)):
+        raise UsageError(f"tune: --metric {options.metric}: {lacking}")
     given = {text.partition("=")[0].lstrip("+") for text in fixed}
     tasks = [task for grid in spaces for task in _tasks(grid, given, first, options, keys, searchpath)]
     if options.keys and not any(task.space for task in tasks):
@@ -229,6 +230,17 @@ def read(overrides: Sequence[str], options: TuneOptions) -> TuningPlan:
     words = [text for text in hydra if not text.startswith("hydra.sweep.dir=")] + [*fixed]
     left_alone = list(_left_alone(spaces, given, tasks, keys, searchpath))
     return TuningPlan(words, tasks, list(seeds), place, asked.runs, config, options, left_alone)
+
+
+def _not_measured(metric: str, config: Config) -> str:
+    """Why a tuning cannot select by a metric; empty if it can."""
+    if config.target is not None:
+        return "target must be null"
+    if metric in EVAL_METRICS:
+        return "" if metric in config.eval.metrics else "eval.metrics must name this metric"
+    asked, there = asked_by(metric), columns(config.eval, config.dataset.validation > 0)
+    measured = metric in there and all(config.choices.get(key) for key in asked)
+    return "" if measured else f"asks for {' and '.join(asked)}"
 
 
 def _refuse_another(place: Path, options: TuneOptions) -> None:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedbench.config.grouping import in_order, plain, split
 from fedbench.config.overrides import Grid, Value
-from fedbench.runs.metrics import sign
+from fedbench.runs.metrics import judging, outcome_of, sign
 from fedbench.runs.records import Run
 from fedbench.tuning.methods import is_number
 
@@ -148,7 +148,8 @@ class Selection:
 
 def select(runs: Iterable[Run], keys: Sequence[str], metric: str | None = None) -> Selection | None:
     """Select among runs that differ in `keys` and the seed, by accuracy or by a `metric` of eval.metrics,
-    measured on validation samples if there are any. Returns None if all runs failed."""
+    measured on validation samples if there are any, or by a column of metrics.csv. Returns None if all runs
+    failed."""
     groups = split(list(runs), keys, lambda run: run.choices).values()
     trials = tuple(
         Trial({key: same[0].choices.get(key) for key in keys}, [run.judged(metric) for run in same])
@@ -179,15 +180,14 @@ def result_row(
     search: Selection | None = None,
 ) -> dict[str, Value]:
     """The row of a task in results.csv: its winner, whose runs are those of `grid` among `runs`, and its
-    final test accuracy over their seeds; also by the `metric` of eval.metrics that selected. `search`: where
-    it has won."""
+    final test accuracy over their seeds; also by the `metric` that selected. `search`: where it has won."""
     values = {key: choices[0] for key, choices in grid.items() if key != "seed"}
     mine = [run for run in runs if all(run.choices.get(key) == value for key, value in values.items())]
     final = Trial(values, mine)
     row = final.row()
     best = [run.best_accuracy for run in final.runs if run.best_accuracy is not None]
-    name = f"final_test_{metric}"
-    further = [value for run in final.counted if (value := run.summary.get(name)) is not None]
+    name = outcome_of(judging(metric, held_out=False).replace(" ", "_"))
+    further = [value for run in final.counted if (value := run.result(name)) is not None]
     return {
         **named,
         **{key: value for key, value in values.items() if key not in named},

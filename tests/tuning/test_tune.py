@@ -301,3 +301,20 @@ def test_another_metric_selects(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert 0 < row["final_accuracy"] <= 1
     assert tune(tmp_path / "u", *words) == 2
     assert "eval.metrics must name this metric" in capsys.readouterr().err
+
+
+def test_a_column_of_metrics_csv_selects(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the least deviation between clients, in the direction of which the accuracy does not decide."""
+    words = ["--metric", "client_accuracy_std", "algorithm=fedavg", "--extend", "0", "seed=0,1"]
+    assert tune(tmp_path / "t", "eval.clients=true", *words) == 0
+    assert "the lowest mean final client_accuracy_std over" in capsys.readouterr().out
+    trials, runs = pd.read_csv(tmp_path / "t/trials.csv"), pd.read_csv(tmp_path / "t/trials/runs.csv")
+    by_rate = runs.set_index("algorithm.lr").final_client_accuracy_std
+    assert trials.set_index("algorithm.lr").role.to_dict()[by_rate.idxmin()] == "winner"
+    (row,) = pd.read_csv(tmp_path / "t/results.csv").to_dict("records")
+    (final,) = pd.read_csv(tmp_path / "t/final/runs.csv").to_dict("records")
+    assert row["final_client_accuracy_std"] == final["final_client_accuracy_std"]
+    assert tune(tmp_path / "u", *words) == 2
+    assert "--metric client_accuracy_std: asks for eval.clients" in capsys.readouterr().err
+    assert tune(tmp_path / "u", "--metric", "client_accuracy_wors") == 2
+    assert "(did you mean 'client_accuracy_worst'?)" in capsys.readouterr().err
