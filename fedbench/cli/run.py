@@ -16,7 +16,8 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import MISSING, Container, DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
 
 from fedbench import process_group
 from fedbench.config.compose import Composed, Composer, config_directories
@@ -164,8 +165,24 @@ def _show(composer: Composer, args: argparse.Namespace, parser: argparse.Argumen
         node = {"all": composed.cfg, "hydra": hydras, "job": composed.job}[args.cfg]
         if args.resolve:
             OmegaConf.set_readonly(composed.cfg.hydra, False)  # set_config made it read-only
-            OmegaConf.resolve(node)
+            _resolve(node)
         print(f"{sweep}{OmegaConf.to_yaml(node)}", end="")
+
+
+def _resolve(node: Any) -> None:
+    """Put values in the place of references, all the way down. What refers to a value that only a job has
+    stays `???`: OmegaConf's own resolve does that up to 2.3, and raises from 2.4 on."""
+    for key in list(node) if isinstance(node, DictConfig) else range(len(node)):
+        if OmegaConf.is_missing(node, key):
+            continue
+        try:
+            value = node[key]
+        except InterpolationToMissingValueError:
+            value = MISSING
+        if OmegaConf.is_interpolation(node, key):
+            node[key] = value
+        if OmegaConf.is_config(value):
+            _resolve(node[key])
 
 
 def _of_sweep(grids: Sequence[Grid]) -> str:

@@ -39,7 +39,7 @@ from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
 from fedbench.config.options import REGISTERED, conf_dir, option_file, read_config, read_file
 from fedbench.config.overrides import first_values, listed, recorded, with_home
-from fedbench.config.register import UserDirectory, hide_plugin, register
+from fedbench.config.register import HYDRA_13, UserDirectory, hide_plugin, register
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
 
@@ -119,7 +119,8 @@ class Composer:
             check_first(own / "config.yaml")
         GlobalHydra.instance().clear()
         directory = str(Path(config_path).absolute() if config_path else conf_dir())
-        hydra.initialize_config_dir(directory, job_name="fedbench", version_base="1.3")
+        base = {"version_base": "1.3"} if HYDRA_13 else {}
+        hydra.initialize_config_dir(directory, job_name="fedbench", **base)
         hide_plugin()
         self.hydra: Any = GlobalHydra.instance().hydra
         self.loader: Any = Loader(GlobalHydra.instance().config_loader(), name)

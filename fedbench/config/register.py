@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar
 
+import hydra
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -79,6 +80,10 @@ class UserDirectory(SearchPathPlugin):
         """Called by Hydra as it starts."""
         if self.path is not None:
             search_path.prepend("command-line", f"file://{self.path}", SearchPathQuery(provider="main"))
+
+
+HYDRA_13 = hydra.__version__.startswith("1.3.")
+"""Hydra 1.3 with OmegaConf 2.3. Hydra 1.4 with OmegaConf 2.4 warns of what these need."""
 
 
 def register() -> None:
@@ -148,7 +153,7 @@ def _remove(file: Path) -> str:
 
 def register_resolvers() -> None:
     """Register `${fedbench.run_dir:}` and `${fedbench.sweep_dir:}`."""
-    new = OmegaConf.register_new_resolver
+    new = OmegaConf.register_new_resolver if HYDRA_13 else OmegaConf.register_resolver
     new("fedbench.run_dir", lambda *, _root_: f"runs/{run_name(build(container(_root_)))}", replace=True)
     new("fedbench.sweep_dir", lambda *, _root_: sweep_dir(_root_), replace=True)
 

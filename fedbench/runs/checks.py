@@ -224,9 +224,18 @@ def check_work(local: Local, steps: int, needed: int, device: torch.device) -> N
     refuse_too_large(f"local.{key}", unread(getattr(local, key)), what, needed, device)
 
 
-def check_norm(config: Config, model: nn.Module, sample: Tensor) -> None:
-    """Refuse mini-batches of one sample where batch norm has one value per channel then: it is its own mean,
-    so the layer's output does not depend on the input. `sample`: (1, *shape)."""
+def check_norm(
+    config: Config, model: nn.Module, sample: Tensor, sizes: np.ndarray, batch: int | np.ndarray | None,
+    steps: np.ndarray,
+) -> list[str]:  # fmt: skip
+    """Mini-batches of one sample, where batch norm has one value per channel then: it is its own mean, so the
+    layer's output does not depend on the input. Refuses to train on nothing else, and says how many clients
+    have some, which may be the rest of a pass. `sample`: (1, *shape); n_i, B_i and K_i: (N,)."""
+    B = sizes if batch is None else np.minimum(sizes, batch)
+    reached = (steps >= -(-sizes // B)) | (config.local.sampler == "blocks")
+    single = (B == 1) | ((sizes % B == 1) & reached)
+    if not single.any():
+        return []
     model, found = copy.deepcopy(model), list[str]()
     for name, layer in model.named_modules():
         if isinstance(layer, BatchNorm2d):
@@ -235,12 +244,14 @@ def check_norm(config: Config, model: nn.Module, sample: Tensor) -> None:
             )
     with torch.no_grad():
         model(sample)
-    if found:
-        local = config.local
-        key = "batch_share" if local.batch_share is not None else "batch_size"
-        why = f"batch norm in the layer {found[0]} has one value per channel of a mini-batch of one sample"
-        allowed = f"{why}, and gives zeros; take larger ones, or another model.norm"
-        raise ConfigError(f"local.{key}", getattr(local, key), allowed)
+    if not found:
+        return []
+    why = f"batch norm in the layer {found[0]} has one value per channel of a mini-batch of one sample"
+    if B.max() > 1:
+        return [f"{why}, and gives zeros: {single.sum():,} of {len(sizes):,} clients have such mini-batches"]
+    key = "batch_share" if config.local.batch_share is not None else "batch_size"
+    allowed = f"{why}, and gives zeros; take larger ones, or another model.norm"
+    raise ConfigError(f"local.{key}", getattr(config.local, key), allowed)
 
 
 def check_place(place: str, processes: int) -> None:

@@ -85,8 +85,6 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
     cost = replace(cost, written=cost.written + problem.cost.outputs * cost.evaluated)
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
-    if width == 1:
-        checks.check_norm(config, problem.model, sample)
     calls = config.rounds * int(problem.steps.max())
     cohort = min(config.clients.per_round, config.clients.total)
     indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))

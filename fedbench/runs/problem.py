@@ -16,7 +16,7 @@ from fedbench import algorithms
 from fedbench.config import imports
 from fedbench.config.config import DEFAULT_STEPS, MEAN_OF_TWO, Config, Local
 from fedbench.config.overrides import written
-from fedbench.data import Dataset, partitions
+from fedbench.data import Dataset, partitions, transforms
 from fedbench.data.dataset import joined
 from fedbench.data.division import UNUSED
 from fedbench.data.names import names_of
@@ -196,6 +196,8 @@ def problem_of(config: Config, session: Session) -> Problem:
     data_note = joined(dataset.note, division.note)
     notes += [data_note] if data_note else []
     notes += _notes_on_users(config, dataset, division)
+    sample = transforms.to_input(dataset.x_train[:1], dataset.mean, dataset.std, getattr(torch, config.dtype))
+    notes += checks.check_norm(config, model, sample, division.sizes, batch, steps)
     problem = Problem(
         config=config,
         dataset=dataset,

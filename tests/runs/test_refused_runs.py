@@ -162,6 +162,18 @@ def test_batch_norm_of_one_value_per_channel_is_refused() -> None:
     Run(compose_config([*words[:2], "model.norm=group", "local.batch_size=1"]))
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [("local.steps=1", 0), ("local.steps=2", 4), ("local.sampler=blocks", 4)]
+)
+def test_a_rest_of_one_sample_with_batch_norm_is_said(steps: str, said: int) -> None:
+    """Four clients with 9 samples each: the second mini-batch of 8 has one, if a job gets there."""
+    words = ["model=resnet18", "model.width=2", "model.norm=batch", "local.batch_size=8", "clients.total=4"]
+    words += ["clients.per_round=2", "dataset.train_samples=36", "partition=iid", "local.steps=1", steps]
+    notes = Run(compose_config(words)).problem.notes
+    expected = [f"{said} of 4 clients have such mini-batches"] * (said > 0)
+    assert [note.split(": ")[1] for note in notes if note.startswith("batch norm in the layer ")] == expected
+
+
 def test_a_path_that_is_no_utf8_is_written_and_read_back() -> None:
     """As Python has the byte 0xe9 of a path under LC_ALL=POSIX."""
     given = {"path": "caf\udce9", "text": "é"}
