@@ -13,7 +13,8 @@ from fedbench.method.interface import Algorithm, Setting
 from fedbench.theory.setting import Counts
 
 _SIZES = (600, 393, 7)  # tensors of a made-up model; the last belongs to normalisation layers
-_D, _NORM, _B = sum(_SIZES), _SIZES[-1], len(_SIZES)
+_NAMES = ("body.weight", "head.weight", "head.bias")
+_D, _NORM, _HEAD, _B = sum(_SIZES), _SIZES[-1], sum(_SIZES[1:]), len(_SIZES)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def cost_of(cls: type[Algorithm]) -> Cost:
     """What a method at its class defaults sends, keeps and computes, for a made-up model."""
     algorithm = cls()
     counts = Counts(S=2, N=2, K=4, T=4)
-    setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM), _SIZES)
+    setting = Setting(counts, algorithm.schedules[0], _D, torch.arange(_NORM), _SIZES, names=_NAMES)
     algorithm.bind(setting)
     return measure(algorithm, setting)
 
@@ -84,8 +85,9 @@ def _units(size: int) -> str:
         return f"{size // _D}d"
     if size % _D == _B:
         return f"{size // _D}d + B"
-    if size == _NORM:
-        return "norm layers"
-    if (size + _NORM) % _D == 0:
-        return f"{(size + _NORM) // _D}d - norm layers"
+    for name, part in (("norm layers", _NORM), ("last layers", _HEAD)):
+        if size == part:
+            return name
+        if (size + part) % _D == 0:
+            return f"{(size + part) // _D}d - {name}"
     return f"{size / _D:g}d"

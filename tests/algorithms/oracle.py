@@ -18,6 +18,9 @@ from fedbench.method import Algorithm, Counts, Setting
 from fedbench.method.cost import Cost, measure
 from fedbench.rng import Stream, make_key, uniform
 
+LAYERS = ("body.weight", "head.weight", "head.bias")
+"""Names of a made-up model's three tensors."""
+
 
 class Batches:
     """Losses and gradients of client i in step k of round t, on its mini-batch (batch=None: all its data)."""
@@ -102,19 +105,26 @@ def weights(p: Problem, cohort: list[int], weighting: str = "samples") -> np.nda
 def cost(name: str, **values: object) -> Cost:
     """Measured cost of a method for a model of 1000 numbers in three tensors, 7 in normalisation layers."""
     algorithm = algorithms.get(name).create(values)
-    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", 1000, torch.arange(7), (600, 393, 7))
+    counts = Counts(S=2, N=2, K=4, T=4)
+    setting = Setting(counts, "sync", 1000, torch.arange(7), (600, 393, 7), names=LAYERS)
     algorithm.bind(setting)
     return measure(algorithm, setting)
 
 
 def refusal(name: str, S: int = 2, N: int = 2, schedule: str = "sync", norm: int = 7) -> str | None:
     """Why the method refuses a run."""
-    setting = Setting(Counts(S=S, N=N, K=4, T=4), schedule, 1000, torch.arange(norm))
+    counts = Counts(S=S, N=N, K=4, T=4)
+    setting = Setting(counts, schedule, 1000, torch.arange(norm), names=LAYERS)
     return algorithms.get(name)().refusal(setting)
 
 
 def know_norm_layers(algorithm: Algorithm, model: nn.Module, names: set[str]) -> Algorithm:
     """Let `bind` see the parameters `names` as those of normalisation layers."""
-    norm, bind = Layout(model).positions(names), algorithm.bind
-    algorithm.bind = lambda setting: bind(dataclasses.replace(setting, norm_index=norm))  # type: ignore[method-assign]
+    return know(algorithm, norm_index=Layout(model).positions(names))
+
+
+def know(algorithm: Algorithm, **facts: Any) -> Algorithm:
+    """Let `bind` see these facts of its setting."""
+    bind = algorithm.bind
+    algorithm.bind = lambda setting: bind(dataclasses.replace(setting, **facts))  # type: ignore[method-assign]
     return algorithm

@@ -14,7 +14,7 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.method import Algorithm
+from fedbench.method import Algorithm, Record
 from fedbench.runs.server_loop import ServerLoop
 
 FEATURES, CLASSES = 4, 3
@@ -100,6 +100,14 @@ def models(walk: ServerLoop) -> list[np.ndarray]:
         walk.update()
         path.append(walk.theta.numpy().copy())
     return path
+
+
+def models_of_clients(walk: ServerLoop) -> list[np.ndarray]:
+    """The model that each client of a walk evaluates, of a method with personal models."""
+    kept = walk.trainer.store.tensors  # type: ignore[attr-defined]
+    each = ({name: rows[i] for name, rows in kept.items()} for i in range(walk.counts.N))
+    mine = (Record({**own, "number": torch.tensor(i)}) for i, own in enumerate(each))
+    return [walk.algorithm.personal(Record(walk.server), own).numpy() for own in mine]
 
 
 def engine_path(

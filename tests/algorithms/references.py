@@ -95,6 +95,10 @@ class Reference:
         """(theta - y_i) / (eta K_i) of the cohort; K_i is the sum of weights under momentum."""
         return (theta - ys) / (self.eta * self.travelled[cohort])[:, None]
 
+    def personal(self, theta: Vector) -> Vector:
+        """The model (N, d) that each client evaluates, of methods with personal models."""
+        raise NotImplementedError
+
     def after(self, cohort: list[int], theta: Vector, ys: Vector, w: Vector) -> None:
         """The records after a round that started from `theta`."""
 
@@ -249,6 +253,32 @@ class FedBN(Reference):
         y = super().local(i, np.concatenate([theta[:WEIGHTS], self.kept[i]]))
         self.kept[i] = y[WEIGHTS:]
         return np.concatenate([y[:WEIGHTS], theta[WEIGHTS:]])
+
+    def personal(self, theta: Vector) -> Vector:
+        return np.column_stack([np.tile(theta[:WEIGHTS], (self.p.N, 1)), self.kept])
+
+
+class FedRep(FedBN):
+    """The bias is the head, which moves first; then the weight, which is the representation."""
+
+    def direction(self, i: int, k: int, y: Vector, theta: Vector) -> Vector:
+        of_head, q = k < np.rint(self.h["head_share"] * self.b.K[i]), self.grad(i, k, y)
+        return np.where((np.arange(len(q)) >= WEIGHTS) == of_head, q, 0.0)
+
+
+class Ditto(Reference):
+    """Each step of y is followed by one of the client's own model."""
+
+    def start(self, theta: Vector) -> None:
+        self.v = np.tile(theta, (self.p.N, 1))
+
+    def direction(self, i: int, k: int, y: Vector, theta: Vector) -> Vector:
+        q = self.grad(i, k, y)
+        self.v[i] -= self.eta * (self.grad(i, k, self.v[i]) + self.h["lam"] * (self.v[i] - theta))
+        return q
+
+    def personal(self, theta: Vector) -> Vector:
+        return self.v
 
 
 # ---- control variates and momentum ---------------------------------------------------------------------

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import references as plain
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem, staleness
-from oracle import Batches, case, know_norm_layers
-from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_error
+from oracle import Batches, case, know
+from problem import Problem, engine_path, models, relative_error
 from run_files import summary
+from test_equations import BIAS, BIAS_STAYS
 from test_equations import CASES as equations
-from torch import nn
 
 from fedbench import algorithms
 from fedbench.cli import main
@@ -73,8 +73,8 @@ def test_the_server_takes_the_mean_of_the_clients_models(name: str) -> None:
     cohorts = p.cohorts(T, S)
     options, batches, factor = case(p, cohorts, "rates", K)
     algorithm = algorithms.get(method).create({"lr": ETA, "server_lr": AVERAGE, **more})
-    if name == "fedbn":
-        algorithm = know_norm_layers(algorithm, nn.Linear(FEATURES, CLASSES), {"bias"})
+    if name in BIAS_STAYS:
+        algorithm = know(algorithm, **BIAS)
     path = engine_path(p, algorithm, cohorts, **options)
     expected = plain.averaging(reference)(batches, factor, lr=ETA, **more).path(cohorts)
     assert relative_error(path, expected) < 1e-9

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracle import cost
+from oracle import LAYERS, cost
 
 from fedbench import algorithms
 from fedbench.algorithms.fedavg import FedAvg
@@ -53,6 +53,10 @@ COSTS: dict[str, tuple[float, ...]] = {
     "fedadamw second_moment=coordinate": (2, 3, 0, 0, 0, 2, 1, 0),
     "fedadt": (3, 3, 0, 0, 3, 2, 1, 0),
     "fedbn": (0.993, 0.993, 0, 0, 0.007, 0, 1, 0),  # of 1000 numbers 7 are of normalisation layers
+    **dict.fromkeys(
+        ("fedper", "fedrep"), (0.6, 0.6, 0, 0, 0.4, 0, 1, 0)
+    ),  # of 1000 numbers 400 are the head's
+    "ditto": (1, 1, 0, 0, 1, 0, 2, 0),
     "local": (0, 0, 0, 0, 1, 0, 1, 0),
     "fedproxvr": (1, 1, 0, 0, 0, 0, 2, 1),
     "fedproxvr estimator=sarah": (1, 1, 0, 0, 0, 0, 2, 1),
@@ -75,7 +79,7 @@ def of_a_large_model(algorithm: algorithms.Algorithm) -> Cost:
     """For 10^6 numbers and more, 7 of 1000 in a tensor of a normalisation layer."""
     sizes = (600 * LARGE // 1000, 7 * LARGE // 1000, 393 * LARGE // 1000)
     norm = torch.arange(sizes[0], sizes[0] + sizes[1])
-    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", sum(sizes), norm, sizes)
+    setting = Setting(Counts(S=2, N=2, K=4, T=4), "sync", sum(sizes), norm, sizes, names=LAYERS)
     algorithm.bind(setting)
     return measure(algorithm, setting)
 

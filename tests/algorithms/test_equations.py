@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import references as plain
 import torch
-from oracle import case, know_norm_layers
-from problem import CLASSES, FEATURES, Problem, engine_path, relative_error
-from torch import nn
+from oracle import case, know
+from problem import CLASSES, Problem, models, models_of_clients, relative_error, started
 
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing
 
 S, K = 3, 4
+WEIGHTS = plain.WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ CASES: dict[str, Case] = {
         for rho, mu in [(0.0, 0.0), (0.6, 0.0), (0.0, 0.8), (0.6, 0.8)]
     },
     "fedbn": Case("fedbn", plain.FedBN, {"lr": 0.2, "server_lr": 1.2}),
+    "fedper": Case("fedper", plain.FedBN, {"lr": 0.2, "server_lr": 1.2}),
+    "fedrep": Case("fedrep", plain.FedRep, {"lr": 0.2, "server_lr": 1.2, "head_share": 0.6}),
+    "ditto": Case("ditto", plain.Ditto, {"lr": 0.2, "server_lr": 1.2, "lam": 0.7}),
     "scaffold": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 2}),
     "scaffold 1": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 1}),
     "feddyn": Case("feddyn", plain.FedDyn, {"lr": 0.2, "alpha": 0.5}),
@@ -149,6 +152,11 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+BIAS_STAYS = ("fedbn", "fedper", "fedrep")  # at its client
+BIAS = {"names": ("body.weight", "head.bias"), "norm_index": torch.arange(WEIGHTS, WEIGHTS + CLASSES)}
+"""What a setting says then: it is the head, or belongs to a normalisation layer."""
+
+
 def follow(name: str, how: str, engine: str, **more: Any) -> plain.Reference:
     """Compare the method's path with that of its reference, which is returned. `more`: options of both."""
     one, p = CASES[name], Problem()
@@ -160,10 +168,12 @@ def follow(name: str, how: str, engine: str, **more: Any) -> plain.Reference:
     reference = one.reference(batches, factor, **values, **one.numbers)
     expected = reference.path(cohorts)
     method = cls.create(values)
-    if one.name == "fedbn":
-        method = know_norm_layers(method, nn.Linear(FEATURES, CLASSES), {"bias"})
-    path = engine_path(p, method, cohorts, engine=engine, **options)
-    assert relative_error(path, expected) < 1e-9
+    if one.name in BIAS_STAYS:
+        method = know(method, **BIAS)
+    walk = started(p, method, cohorts, engine=engine, **options)
+    assert relative_error(models(walk), expected) < 1e-9
+    if method.is_personal:
+        assert relative_error(models_of_clients(walk), [*reference.personal(expected[-1])]) < 1e-9
     assert np.linalg.norm(expected[-1] - expected[0]) > 0.1
     return reference
 

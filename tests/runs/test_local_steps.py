@@ -50,7 +50,7 @@ def plan(*words: str) -> Run:
 def composed(method: str) -> Config:
     """A configuration that the method takes."""
     cohort = "1" if method in ALONE else "5" if method in EVERYONE else "2"
-    own = ["model=mlp", "model.norm=layer"] if method == "fedbn" else []
+    own = ["model=mlp", "model.norm=layer"] if algorithms.get(method)().is_personal else []
     own += ["local.steps=1"] if algorithms.get(method).fixed_steps == 1 else []
     return compose_config([*BASE, f"algorithm={method}", f"clients.per_round={cohort}", *own])
 

@@ -44,8 +44,8 @@ BESIDES = {
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
-PERSONAL = {cls.name: OWN for cls in algorithms.every() if cls().is_personal}
-NEEDS = {**PERSONAL, "vrl_sgd": FULL, "led": FULL, "fafed": FULL, "fedbn": BN}
+PERSONAL = {cls.name: BN for cls in algorithms.every() if cls().is_personal}
+NEEDS = {**PERSONAL, "vrl_sgd": FULL, "led": FULL, "fafed": FULL}
 OF_ALL = ("area", "defedavg_iid", "dude_asgd")  # asynchronously, every client is always at work
 ALONE = {cls.name for cls in algorithms.every() if cls.every_arrival}  # one client makes an update
 
