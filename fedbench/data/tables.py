@@ -135,7 +135,7 @@ def refuse_empty(parts: Sequence[Part]) -> None:
                 more = f" and {count - 1:,} more" if count > 1 else ""
                 said.append(f"the column {name} is empty in {part.place(int(column.empty.argmax()))}{more}")
         if said:
-            raise DataError(f"{part.where}: {'; '.join(said[:5])}{'; ...' if said[5:] else ''}")
+            raise DataError(f"{part.where}: {'; '.join(said)} (fedbench/README.md: Empty cells)")
 
 
 def users_of(parts: Sequence[Part], name: str) -> Samples:
@@ -162,9 +162,9 @@ def features_of(parts: Sequence[Part], others: Sequence[str | None]) -> tuple[Sa
         raise DataError(f"{train.where}: has {only}; {needed}")
     texts = [name for name in names if not train.has_numbers(name)]
     features: list[Feature] = [(name, None) for name in names if name not in texts]
+    for part in parts:
+        refuse_mixed(part, texts)
     for name in texts:
-        for part in parts:
-            refuse_mixed(part, name)
         features += [(name, category) for category in _categories(train, name)]
     refuse_too_large(train.where, 8 * sum(part.rows for part in parts) * len(features))
     return [encoded(part, features, train.where) for part in parts], (*features,)
@@ -220,14 +220,17 @@ def refuse_new(
         raise part.holds(name, f"{found[index[row]]}, which {like} does not have ({part.place(row)})")
 
 
-def refuse_mixed(part: Part, name: str) -> None:
-    """Raise DataError if a column of texts holds a number."""
-    if (both := _mixed(part, name)) is not None:
-        number, text = both
+def refuse_mixed(part: Part, names: Sequence[str]) -> None:
+    """Raise DataError if columns of texts hold numbers, as where missing ones are written `?` or `NA`. It
+    names all of them."""
+    said = []
+    for name, (number, text) in ((name, both) for name in names if (both := _mixed(part, name))):
         what = f"the number '{number}' and the text '{text}'"
         if number == text or not is_number(number):
             what = f"'{number}', which is no plain number"
-        raise part.holds(name, f"{what}; numbers or texts are expected")
+        said.append(f"the column {name} holds {what}")
+    if said:
+        raise DataError(f"{part.where}: {'; '.join(said)}; numbers or texts are expected")
 
 
 def _mixed(part: Part, name: str) -> tuple[str, str] | None:

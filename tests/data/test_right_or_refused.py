@@ -161,6 +161,29 @@ def test_an_empty_cell_of_parquet(tmp_path: Path) -> None:
         assert f"the column {name} is empty in row 7" in refused(file)
 
 
+def test_all_columns_with_missing_values_are_named_and_the_pages_lines_mend_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight columns with an empty cell, and two of numbers with a question mark; the mean of 1, 1, 3 is no
+    median."""
+    monkeypatch.chdir(tmp_path)
+    names = [f"c{at}" for at in range(8)]
+    rows = [[1.0] * 8, [1.0] * 8, [3.0] * 8, [None] * 8]
+    frame = pd.DataFrame(rows, columns=names).assign(y=["no", "yes", "no", "yes"])
+    said = refused(written(tmp_path / "raw.csv", frame), user=None)
+    assert all(f"the column {name} is empty in line 5" in said for name in names)
+    frame = frame.fillna(2.0).astype({"c1": object, "c5": object})
+    frame.loc[3, ["c1", "c5"]] = "?"
+    said = refused(written(tmp_path / "raw.csv", frame), user=None)
+    assert all(f"the column {name} holds the number '1.0' and the text '?'" in said for name in ("c1", "c5"))
+    page = (Path(__file__).parents[2] / "fedbench" / "README.md").read_text()
+    (lines,) = re.findall(r"<!-- empty cells -->\n```python\n(.*?)```", page, flags=re.DOTALL)
+    exec(lines, {"pd": pd})
+    found = pd.read_csv("hospitals.csv")
+    assert found.c1.tolist() == [1, 1, 3, 1]
+    assert read(tmp_path / "hospitals.csv", user=None).x_train.shape[1] == 8
+
+
 NEW: dict[str, tuple[pd.DataFrame, str]] = {
     "label in other letters": (TEST.assign(y=TEST.y.str.title()), "holds No, which"),
     "label": (TEST.assign(y=["maybe", *TEST.y[1:]]), "the column y holds maybe, which"),
