@@ -41,6 +41,7 @@ class Cost:
     full_passes: int  # full local passes per job
     descends: bool = dataclasses.field(default=False, compare=False)  # its steps go through client.descend
     written: int = dataclasses.field(default=0, compare=False)  # by a job's hooks, with one step
+    uplink_bytes: int = dataclasses.field(default=0, compare=False)  # those of `uplink`, or what travels
     outputs: int = dataclasses.field(default=0, compare=False)  # forward passes per step besides gradients
     number: bool = dataclasses.field(default=False, compare=False)  # its hooks read client.number
     labels: bool = dataclasses.field(default=False, compare=False)
@@ -167,6 +168,7 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         changed = hooks.vectors("local_step", Record(local), client, h)
         hooks.changes("local_step", changed, local)
         upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
+    travels = hooks.sent_bytes(Record(upload))
     if not algorithm.stacks:
         hooks.averages("local_final", upload)
     hooks.replaces("local_final", keep, mine, "client_init")
@@ -187,6 +189,9 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         number = torch.zeros((), dtype=torch.int64)
         hooks.personal(Record(server), Record({"number": number, **mine, **keep}))
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
+    vectors = [value for value in upload.values() if value.dim() > 0]
+    if travels is None:
+        travels = sum(value.numel() * value.element_size() for value in vectors)
     return Cost(
         uplink=size(upload) + (0 if once else survey_size),
         downlink=size(down),
@@ -198,6 +203,7 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
         descends=client.descends,
         written=job.written + size(local) + carried,
+        uplink_bytes=travels + (0 if once else survey_size * dtype.itemsize),
         outputs=client.passes,
         **{name: name in client.asked for name in ASKED},
         addressed=size({name: down[name] for name in algorithm.addressed}),

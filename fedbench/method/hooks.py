@@ -78,6 +78,13 @@ class Hooks:
                 how = "send what is to be averaged, in the type of theta"
                 self._refuse(hook, f"{why}; {how}, or see uploads one by one (stacks = True)")
 
+    def sent_bytes(self, upload: Record) -> int | None:
+        """How many bytes of an upload travel, if the method says so."""
+        returned = self.call("sent_bytes", upload)
+        if returned is not None and (type(returned) is not int or returned < 0):
+            self._refuse("sent_bytes", f"must return bytes (an integer) or None, and returns {returned!r}")
+        return returned
+
     def of_samples(self, losses: Any, samples: int) -> None:
         """Refuse a method's own loss that is not one number for each sample."""
         if not isinstance(losses, Tensor) or losses.shape != (samples,):

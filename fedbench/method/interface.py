@@ -179,6 +179,11 @@ class Algorithm(Configured):
         """(upload, what the client keeps)."""
         return {"delta": local.y - client.down.theta}, {}
 
+    def sent_bytes(self, upload: Record) -> int | None:
+        """The bytes that travel with an upload (a client's own, of the shapes at hand), if they are not those
+        of its vectors, as with few or coarse numbers. It is asked once, before the run."""
+        return None
+
     def arrival_weight(self, staleness: Tensor, h: Record) -> Tensor:
         """Factors (jobs,) on uploads that arrive `staleness` (jobs,) versions late; float64."""
         return torch.ones_like(staleness)

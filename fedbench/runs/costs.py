@@ -35,11 +35,12 @@ def spent_by(problem: Problem) -> dict[str, np.ndarray]:
     item = problem.dtype.itemsize
     evaluations = cost.calls_per_step * report.cumulative_steps(trace, steps, problem.method.first_step)
     evaluations = evaluations + cost.full_passes * report.cumulative_passes(trace, passes)
-    up, down = cost.uplink * report.received(trace), cost.downlink * report.dispatched(trace)
+    up, down = cost.uplink_bytes * report.received(trace), item * cost.downlink * report.dispatched(trace)
     if cost.survey_uplink:
-        up, down = up + trace.clients * cost.survey_uplink, down + trace.clients * cost.survey_downlink
+        each_up, each_down = item * cost.survey_uplink, item * cost.survey_downlink
+        up, down = up + trace.clients * each_up, down + trace.clients * each_down
         evaluations = evaluations + int(steps.sum())
-    return {"uplink_bytes": item * up, "downlink_bytes": item * down, "gradient_evaluations": evaluations}
+    return {"uplink_bytes": up, "downlink_bytes": down, "gradient_evaluations": evaluations}
 
 
 def rounds_between(problem: Problem) -> int:

@@ -37,6 +37,9 @@ class Mixing(Algorithm):
     def local_final(self, local, client, h):
         return {"model": local.y, "steps": client.steps.to(torch.int32)}, {}
 
+    def sent_bytes(self, upload):
+        return upload.model.numel() + 3
+
     def server_step(self, server, mean, n, h):
         models = server.models.index_copy(0, mean.client, mean.model)
         moved = (mean.weight[:, None] * (mean.model - mean.sent_model)).sum(0)

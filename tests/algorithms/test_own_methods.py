@@ -94,6 +94,7 @@ def test_uploads_one_by_one_and_a_message_for_each(
     assert schedule == [] or arrived.start_version.nunique() > 1
     np.testing.assert_allclose(flat(tmp_path / "run"), theta, rtol=1e-10)
     last, scores = made.metrics.iloc[-1], []
+    assert last.uplink_bytes == (jobs.status == "applied").sum() * (models.shape[1] + 3)
     assert last.downlink_bytes / 8 == (jobs.start_version < ROUNDS).sum() * models.shape[1]
     for i, w in enumerate(models):
         x, y = (data[name][data["client_test"] == i] for name in ("x_test", "y_test"))

@@ -195,6 +195,8 @@ SEEDED = (
         ("def local_step(self, local, client, h):\n"
          "        return {'y': client.grad(local.y, lambda out: out.loss.mean())}",
          "its loss must return one number for each of 2 samples, and returns float32 of shape ()"),
+        ("def sent_bytes(self, upload): return upload.delta.numel() / 8",
+         "its sent_bytes must return bytes (an integer) or None, and returns 81.25"),
         ("addressed = ('theta',)",
          "its broadcast addresses 'theta' of shape (650,), not (4, ...): N rows"),
         ("def local_final(self, local, client, h): return {'delta': local.y * np.random.rand()}, {}",
