@@ -63,6 +63,9 @@ __all__ = [
     "load",
     "lstm_cell",
     "lstm_cell_backward",
+    "lstm_layer",
+    "lstm_layer_backward",
+    "lstm_layers_on",
     "pack",
     "pytree",
     "tensors_in",
@@ -359,3 +362,47 @@ def lstm_cell_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Its gradient."""
     of_gates, of_memory, of_bias = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(*inputs)
     return of_gates, of_memory, of_bias
+
+
+_LAYER = {"reverse": False, "num_layers": 1, "has_biases": True, "bidirectional": False, "batch_first": False}
+_LSTM = 2  # the mode, among kinds of layers
+
+
+def lstm_layers_on(x: Tensor) -> bool:
+    """Whether oneDNN has `lstm_layer` for the type and the device of `x`, and is switched on."""
+    there = hasattr(torch.ops.aten, "mkldnn_rnn_layer") and torch.backends.mkldnn.is_available()
+    return (
+        there
+        and torch._C._get_mkldnn_enabled()
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and 0 not in x.shape
+    )
+
+
+def lstm_layer(given: Sequence[Tensor], train: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer of torch.nn.LSTM through time, from states 0, by oneDNN on a CPU. `given`: inputs (T, B, n),
+    the weights (4H, n) and (4H, H), and a bias (4H,). Returns all states (T, B, H), the last memory (B, H),
+    and bytes that the gradient needs, which are none unless `train`."""
+    x, weight, recurrent, bias = (each.detach() for each in given)
+    zero, more = x.new_zeros(x.shape[1], recurrent.shape[-1]), torch.zeros_like(bias)
+    with torch.set_grad_enabled(train):  # else it keeps nothing
+        states, _, memory, kept = torch.ops.aten.mkldnn_rnn_layer(
+            x.contiguous(), weight, recurrent, bias, more, zero, zero,
+            **_LAYER, batch_sizes=[], mode=_LSTM, hidden_size=recurrent.shape[-1], train=train,
+        )  # fmt: skip
+    return states, memory, kept if train else torch.empty(0, dtype=torch.uint8)
+
+
+def lstm_layer_backward(
+    grad: Tensor, given: Sequence[Tensor], results: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients of what `lstm_layer` was given, from that of all states and from its `results`."""
+    (x, weight, recurrent, bias), (states, memory, kept) = given, results
+    zero, more = x.new_zeros(x.shape[1], recurrent.shape[-1]), torch.zeros_like(bias)
+    found = torch.ops.aten.mkldnn_rnn_layer_backward(
+        x.contiguous(), weight, recurrent, bias, more, zero, zero, states, states[-1], memory,
+        grad.contiguous(), None, None,
+        **_LAYER, batch_sizes=[], mode=_LSTM, hidden_size=recurrent.shape[-1], train=True, workspace=kept,
+    )  # fmt: skip
+    return tuple(found[:4])

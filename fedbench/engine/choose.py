@@ -18,6 +18,8 @@ from fedbench.engine.memory import available_memory, total_memory
 from fedbench.engine.vectorised import CompileExecutor, VmapExecutor, step_depends
 from fedbench.errors import ConfigError
 from fedbench.method.cost import Counter
+from fedbench.models.onednn import has_lstm
+from fedbench.models.recurrent import Recurrent
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ModelCost:
     shared: float  # numbers that they write once per batch, including the gradient
     convolutions: int
     evaluated: float = 0.0  # numbers that a forward pass writes for one sample
+    alone: int = 0  # layers that are computed for one client after another, unless they are compiled
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,18 @@ class Load:
         return replace(self, cohort=-(-self.cohort // processes))
 
 
-def measure_model(model: nn.Module, sample: Tensor) -> ModelCost:
-    """Count one gradient on batches of 1 and 2 copies of `sample` (1, *shape), to get costs per sample."""
+def measure_model(model: nn.Module, sample: Tensor, half: bool = False) -> ModelCost:
+    """Count one gradient on batches of 1 and 2 copies of `sample` (1, *shape), to get costs per sample.
+    `half`: products are computed in bfloat16."""
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
+    lstm = not half and has_lstm(next(model.parameters(), sample))
+    alone = sum(m.layers for m in model.modules() if lstm and isinstance(m, Recurrent) and m.cell == "lstm")
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
     with torch.no_grad(), Counter() as forward:
         model(sample)
-    return ModelCost(one.operations, written, max(one.written - written, 0), convolutions, forward.written)
+    shared = max(one.written - written, 0)
+    return ModelCost(one.operations, written, shared, convolutions, forward.written, alone)
 
 
 def _count(model: nn.Module, x: Tensor) -> Counter:
@@ -151,14 +158,15 @@ def planned_bytes(load: Load, chunk: int, item_bytes: int) -> int:
 def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device) -> int:
     """Clients per chunk of a step that is not compiled, at most `chunk`. Together they share what torch needs
     to find its operations. Where one client's operations keep all CPU threads busy by themselves, that is
-    little, and what several clients write would not stay in the cache.
+    little, and what several clients write would not stay in the cache. Layers that are computed for one
+    client after another (`ModelCost.alone`) gain nothing either, and would copy what they keep.
 
     Beside a bare loop, one and ten clients at once took (B = 20, one thread): resnet18 of width 8 (75,000
     numbers an operation) 1.06 and 1.34, of width 16 (152,000) 0.91 and 1.08; but cnn_small (21,000) 0.90 and
     0.60. Between them, LeNet-5 on CIFAR-10 (25,000) took 1.00 and 1.31.
     """
-    alone = device.type == "cpu" and _numbers_an_operation(load) >= GRAIN * threads
-    return 1 if alone else chunk
+    busy = load.cost.alone or _numbers_an_operation(load) >= GRAIN * threads
+    return 1 if device.type == "cpu" and busy else chunk
 
 
 def _numbers_an_operation(load: Load) -> float:
@@ -270,9 +278,10 @@ def compile_cost_seconds(load: Load) -> float:
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
     """Seconds that compiling saves over vmap in the whole run. On CUDA none have been measured, because
     vmap's local steps are launched as a graph there; nor with convolutions that keep a thread busy: resnet18
-    of width 8 took 1.34 times a bare loop's time compiled, and 1.06 recorded."""
+    of width 8 took 1.34 times a bare loop's time compiled, and 1.06 recorded; nor with an LSTM's layers by
+    oneDNN, which no program has: without them char_lstm took 2.3 times a bare loop's time."""
     busy = load.cost.convolutions > 0 and _numbers_an_operation(load) >= GRAIN
-    return 0.0 if device.type == "cuda" or busy else vmap_seconds(load)
+    return 0.0 if device.type == "cuda" or busy or load.cost.alone else vmap_seconds(load)
 
 
 def vmap_seconds(load: Load) -> float:

@@ -11,6 +11,8 @@ inside the GRU's reset gate ((C, 0) for other cells). `weight`: (C, G*H, H). Sta
 returns the states (C, T, B, H) and what else `backward` needs, (C, T, B, kept*H). `backward` takes the
 gradient with respect to the states and returns those of `driven`, `weight` and `bias`. The gradient of
 `weight` is one product over all steps and samples.
+
+On most CPUs oneDNN has an LSTM's layer as one operation (fedbench.models.onednn): then this one is not used.
 """
 
 from __future__ import annotations
@@ -244,13 +246,13 @@ class _Recur(torch.autograd.Function):
 # ---- the operators: for any leading axes, for shapes only, and with a client axis anywhere ----
 
 
-def _stacked(x: Tensor, own: int) -> Tensor:
+def stacked(x: Tensor, own: int) -> Tensor:
     """Flatten all axes before the last `own` ones into one, or add one if there are none."""
     return x.flatten(0, -own - 1) if x.dim() > own else x.unsqueeze(0)
 
 
 def _forward(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> tuple[Tensor, Tensor]:
-    states, kept = CELLS[cell].forward(_stacked(driven, 3), _stacked(weight, 2), _stacked(bias, 1))
+    states, kept = CELLS[cell].forward(stacked(driven, 3), stacked(weight, 2), stacked(bias, 1))
     lead = driven.shape[:-1]
     return states.view(*lead, states.shape[-1]), kept.view(*lead, kept.shape[-1])
 
@@ -258,7 +260,7 @@ def _forward(driven: Tensor, weight: Tensor, bias: Tensor, cell: str) -> tuple[T
 def _backward(grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor, cell: str) -> Gradients:
     if torch.is_grad_enabled() and (grad.requires_grad or weight.requires_grad):
         raise RuntimeError("recurrent layers have no second derivative here")
-    given = [*(_stacked(x, 3) for x in (grad, states, kept)), _stacked(weight, 2)]
+    given = [*(stacked(x, 3) for x in (grad, states, kept)), stacked(weight, 2)]
     driven, product, bias = CELLS[cell].backward(*given)
     rows = driven.view(*states.shape[:-1], driven.shape[-1])
     return rows, product.view(weight.shape), bias.view(*weight.shape[:-2], bias.shape[-1])
@@ -279,22 +281,23 @@ def _backward_shapes(grad: Tensor, states: Tensor, kept: Tensor, weight: Tensor,
     )
 
 
-def _clients_first(clients: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
-    def moved(arg: Tensor, at: int | None) -> Tensor:
+def clients_first(clients: int, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
+    """The arguments of an operation under vmap, each tensor with the client axis in front."""
+
+    def moved(arg: Any, at: int | None) -> Any:
         if at is None:
-            return arg.expand(clients, *arg.shape)
+            return arg.expand(clients, *arg.shape) if isinstance(arg, Tensor) else arg
         return arg.movedim(at, 0) if at else arg
 
-    *tensors, cell = args
-    return [*map(moved, tensors, in_dims[:-1]), cell]
+    return list(map(moved, args, in_dims))
 
 
 def _forward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, tuple[int, ...]]:
-    return torch.ops.fedbench.recur(*_clients_first(info.batch_size, in_dims, args)), (0, 0)
+    return torch.ops.fedbench.recur(*clients_first(info.batch_size, in_dims, args)), (0, 0)
 
 
 def _backward_vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, tuple[int, ...]]:
-    return torch.ops.fedbench.recur_back(*_clients_first(info.batch_size, in_dims, args)), (0, 0, 0)
+    return torch.ops.fedbench.recur_back(*clients_first(info.batch_size, in_dims, args)), (0, 0, 0)
 
 
 for device in ("CPU", "CUDA"):

@@ -13,6 +13,7 @@ from torch.nn import functional
 from fedbench.errors import ConfigError
 from fedbench.fields import choice, decay, integer
 from fedbench.models.layers import Dropout
+from fedbench.models.onednn import has_lstm, lstm
 from fedbench.models.recurrence import CELLS, recur
 from fedbench.models.registry import Model, image_shape, register_model
 
@@ -60,6 +61,8 @@ class Recurrent(nn.Module):
         # the GRU's reset gate scales its candidate's bias
         moved = 2 * self.hidden if self.cell == "gru" else len(inner)
         bias = bias + functional.pad(inner[:moved], (0, len(inner) - moved))
+        if self.cell == "lstm" and has_lstm(sequence):
+            return lstm(sequence, weight, recurrent, bias)
         driven = functional.linear(sequence.flatten(0, 1), weight, bias)  # one product for all steps
         driven = driven.to(recurrent.dtype)  # autocast computes the product in 16 bits
         return recur(driven.unflatten(0, sequence.shape[:2]), recurrent, inner[moved:], self.cell)

@@ -82,7 +82,8 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
 
     ds, sizes = problem.dataset, problem.division.sizes  # the work of a local step, counted on one sample
     sample = transforms.to_input(ds.x_train[:1], ds.mean, ds.std, problem.dtype)
-    cost = measure_model(copy.deepcopy(problem.model), sample)  # counting moves batch-norm statistics
+    model = copy.deepcopy(problem.model)  # counting moves batch-norm statistics
+    cost = measure_model(model, sample, config.precision == "bf16")
     cost = replace(cost, written=cost.written + problem.cost.outputs * cost.evaluated)
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
     calls = config.rounds * int(problem.steps.max())

@@ -33,6 +33,7 @@ from fedbench.engine.choose import (
     step_threads,
     wide_batch,
 )
+from fedbench.models.onednn import has_lstm
 from fedbench.runs.execution import set_numerics
 from fedbench.runs.run import Run
 
@@ -216,6 +217,18 @@ def test_clients_whose_operations_keep_a_thread_busy_go_one_after_another() -> N
     words = ["dataset=synthetic", "model=mlp", "model.hidden=[2048]", "device=cpu", "clients.per_round=3"]
     for more, chunk in (["local.batch_size=512", "threads=1"], 1), (["local.batch_size=2", "threads=1"], 3):
         assert Run(compose_config([*words, *more])).placement.choice.chunk == chunk
+
+
+@pytest.mark.skipif(not has_lstm(torch.zeros(1)), reason="this torch has no LSTM of oneDNN")
+@pytest.mark.parametrize(
+    ("more", "chunk", "compiles"),
+    [("cell=lstm", 1, False), ("cell=gru", 3, True), ("cell=lstm precision=bf16", 3, True)],
+)
+def test_an_lstm_of_onednn_is_neither_compiled_nor_vectorised(more: str, chunk: int, compiles: bool) -> None:
+    words = ["dataset=digits", "model=rnn", "model.hidden=8", "clients.per_round=3", "device=cpu"]
+    placement = Run(compose_config([*words, "threads=1", *f"model.{more}".split()])).placement
+    assert placement.choice.chunk == chunk
+    assert (expected_gain_seconds(placement.load, CPU) > 0) is compiles
 
 
 def test_whole_data_sets_pass_a_convolution_one_client_after_another(load: Load) -> None:

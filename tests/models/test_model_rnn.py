@@ -10,6 +10,7 @@ from option_helpers import build
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from fedbench.models.onednn import has_lstm
 from fedbench.models.recurrence import LSTM
 from fedbench.models.recurrent import Recurrent
 
@@ -34,6 +35,46 @@ def test_equals_torch_with_the_same_weights(cell: str, layers: int, steps: int) 
     wanted = torch.autograd.grad((expected * weight).sum(), [x, *theirs.parameters()])
     for name, a, b in zip(["x", *dict(ours.named_parameters())], grads, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12, msg=name)
+
+
+def gradients(clients: list[Recurrent], x: Tensor, weight: Tensor) -> dict[str, Tensor]:
+    """Of each client's parameters and inputs x (C, B, T, n), by vmap: (C, ...)."""
+    own = [{**dict(one.named_parameters()), "x": one_x} for one, one_x in zip(clients, x, strict=True)]
+    values = {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        given = {name: value for name, value in values.items() if name != "x"}
+        return (functional_call(clients[0], given, (values["x"],)) * weight).sum()
+
+    return dict(vmap(grad(loss))(values))
+
+
+@pytest.mark.skipif(not has_lstm(torch.zeros(1)), reason="this torch has no LSTM of oneDNN")
+def test_an_lstm_in_float32_is_torchs_to_the_last_bit_for_each_client() -> None:
+    torch.manual_seed(0)
+    clients = [Recurrent(5, 7, 2, "lstm") for _ in range(3)]
+    x, weight = torch.randn(3, 4, 6, 5) * 2, torch.randn(4, 7)
+    found = gradients(clients, x, weight)
+    for c, ours in enumerate(clients):
+        theirs = nn.LSTM(5, 7, 2, batch_first=True)
+        theirs.load_state_dict(ours.state_dict())
+        out = theirs(own := x[c].clone().requires_grad_())[0][:, -1]
+        wanted = torch.autograd.grad((out * weight).sum(), [own, *theirs.parameters()])
+        for name, expected in zip(["x", *dict(theirs.named_parameters())], wanted, strict=True):
+            assert torch.equal(found[name][c], expected), name
+        with torch.no_grad():
+            assert torch.equal(ours(x[c]), theirs(x[c])[0][:, -1])
+    with torch.backends.mkldnn.flags(enabled=False):  # step by step, as in float64
+        assert not has_lstm(x)
+        plain = gradients(clients, x, weight)
+    for name, value in found.items():
+        torch.testing.assert_close(value, plain[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_an_lstm_in_float32_has_no_second_derivative() -> None:
+    ours = Recurrent(2, 3, 1, "lstm")
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(ours(torch.ones(1, 2, 2)).sum(), list(ours.parameters()), create_graph=True)
 
 
 @pytest.fixture
