@@ -68,7 +68,7 @@ def contender(name: str, model: str, arguments: argparse.Namespace) -> Contender
     common = [f"device={arguments.device}", *([f"threads={arguments.threads}"] if arguments.threads else [])]
     job = overrides(model, "fedavg", arguments.root, arguments.job_rounds, *common)
     if name == "bare":
-        return Bare(job, model)
+        return Bare(job)
     if name in ENGINES:
         return Ours([*job, f"engine={name}"])
     if importlib.util.find_spec(PEERS[name]) is None:
@@ -77,10 +77,10 @@ def contender(name: str, model: str, arguments: argparse.Namespace) -> Contender
     if name == "flower":
         import bench_flower
 
-        return bench_flower.Flower(Bare(job, model))
+        return bench_flower.Flower(Bare(job))
     import bench_pfl
 
-    return bench_pfl.Pfl(Bare(job, model))
+    return bench_pfl.Pfl(Bare(job))
 
 
 def child(arguments: argparse.Namespace) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ RATES = {  # explicit for PAdaMFed: the theorem's rates need the number of round
     "padamfed": ["algorithm.lr=0.01", "algorithm.server_lr=0.1", "algorithm.beta=0.5"],
 }
 
+PROXIMAL = {"fedprox": 0.01, "fedasync": 0.005}
+"""Methods with a proximal term, and its mu."""
+NORMALISED = ("padamfed", "padamfed_vr", "adamasfl")
+
 
 def overrides(model: str, algorithm: str, root: str, rounds: int, *more: str) -> list[str]:
     """The job as fedbench's overrides."""
@@ -38,74 +43,177 @@ def overrides(model: str, algorithm: str, root: str, rounds: int, *more: str) ->
 
 
 class Bare:
-    """FedAvg, FedProx (mu = 0.01) or SCAFFOLD (option II) by hand, from the same model and partition."""
+    """A method by hand, from the same model, partition, cohort, steps and batches as a configuration: FedAvg,
+    FedProx (mu = 0.01), SCAFFOLD (option II), PAdaMFed (-VR); with schedule=async FedAsync, FedBuff,
+    Ringmaster ASGD and AdaMASFL, of which `concurrency` jobs are under way."""
 
-    def __init__(self, arguments: list[str], model_name: str) -> None:
+    def __init__(self, arguments: list[str]) -> None:
         import torch
 
         from fedbench.api import compose_config
+        from fedbench.data.transforms import to_input
         from fedbench.runs.run import Run
 
         config = compose_config(arguments)
         plan = Run(config)
-        device, data = plan.placement.device, plan.problem.dataset
-        to_input = plan.prepare().loop.trainer.objective.data.to_input
-        self.x, self.y = to_input(data.x_train.to(device)), data.y_train.to(device)
-        self.x_test, self.y_test = to_input(data.x_test.to(device)), data.y_test.to(device)
-        total = config.clients.total
-        self.clients = [
-            torch.from_numpy((plan.problem.division.assignment == i).nonzero()[0]).to(device)
-            for i in range(total)
-        ]
-        self.model = with_torchs_layers(plan.problem.model).to(device)
+        problem, device = plan.problem, plan.placement.device
+        data = problem.dataset
+
+        def inputs(x: torch.Tensor) -> torch.Tensor:
+            return to_input(x.to(device), data.mean, data.std, torch.float32)
+
+        self.x, self.y = inputs(data.x_train), data.y_train.to(device)
+        self.x_test, self.y_test = inputs(data.x_test), data.y_test.to(device)
+        owner, total = problem.division.assignment, config.clients.total
+        order = torch.from_numpy(owner.argsort(kind="stable")[(owner < 0).sum() :]).to(device)
+        self.clients = list(order.split(problem.division.sizes.tolist()))
+        self.model = with_torchs_layers(problem.model).to(device)
         self.params = list(self.model.parameters())
         self.server = [p.detach().clone() for p in self.params]
-        self.method, self.lr = config.algorithm.name, float(config.algorithm.options["lr"])
+        self.method, self.lr = config.algorithm.name, float(config.algorithm.options.get("lr") or 0.05)
         self.generator = torch.Generator().manual_seed(config.seed)
-        epoch = max(1, len(self.clients[0]) // 20)
-        self.steps = min(STEPS.get(model_name, epoch), epoch)
-        if self.method == "scaffold":
-            self.control = [torch.zeros_like(p) for p in self.server]
-            self.controls = [[torch.zeros_like(p) for p in self.server] for _ in range(total)]
+        self.steps, self.batch = int(problem.steps.max()), config.local.batch_size
+        self.cohort, self.momentum = min(config.clients.per_round, total), config.optimizer.momentum
+        self.jobs: deque[tuple[int, list[torch.Tensor]]] | None = None
+        if config.schedule.name == "async":
+            self.jobs = deque((i, self.server) for i in self._any(problem.trace.concurrency))
+        if self.method in ("scaffold", *NORMALISED):
+            self.control, self.direction = self._zeros(), self._zeros()
+            self.controls = [self._zeros() for _ in range(total)]
+            self.before = self.server
 
-    def round(self) -> None:
-        """One round."""
+    def _zeros(self) -> list[torch.Tensor]:
         import torch
 
-        loss_of = torch.nn.functional.cross_entropy
-        total = [torch.zeros_like(p) for p in self.server]
-        drift = [torch.zeros_like(p) for p in self.server]
-        for i in torch.randperm(len(self.clients), generator=self.generator)[:PER_ROUND].tolist():
+        return [torch.zeros_like(p) for p in self.server]
+
+    def _any(self, jobs: int) -> list[int]:
+        import torch
+
+        return torch.randint(len(self.clients), (jobs,), generator=self.generator).tolist()
+
+    def round(self) -> None:
+        """One round, or one update of an asynchronous server."""
+        import torch
+
+        if self.jobs is None:
+            everyone = torch.randperm(len(self.clients), generator=self.generator)
+            jobs = [(i, self.server) for i in everyone[: self.cohort].tolist()]
+        else:
+            jobs = [self.jobs.popleft() for _ in range(self.cohort)]
+        (self._normalised if self.method in NORMALISED else self._averaged)(jobs)
+        if self.jobs is not None:
+            self.jobs.extend((i, self.server) for i in self._any(self.cohort))
+
+    def _batches(self, client: int) -> Iterator[torch.Tensor]:
+        """The samples of a job's steps, in passes over the client's data."""
+        import torch
+
+        own, made = self.clients[client], 0
+        while True:
+            order = own[torch.randperm(len(own), generator=self.generator).to(own.device)]
+            for batch in order.split(self.batch or len(own)):
+                yield batch
+                made += 1
+                if made == self.steps:
+                    return
+
+    def _gradient(self, batch: torch.Tensor) -> Sequence[torch.Tensor]:
+        import torch
+
+        loss = torch.nn.functional.cross_entropy(self.model(self.x[batch]), self.y[batch])
+        return torch.autograd.grad(loss, self.params)
+
+    def _averaged(self, jobs: Sequence[tuple[int, list[torch.Tensor]]]) -> None:
+        """Clients descend; the server takes the mean of their models, or adds that of their changes."""
+        import torch
+
+        total, drift, weight = self._zeros(), self._zeros(), 1 / len(jobs)
+        for i, theta in jobs:
             with torch.no_grad():
-                torch._foreach_copy_(self.params, self.server)
-                correction = None
+                torch._foreach_copy_(self.params, theta)
+                moving = self._zeros() if self.momentum else []
                 if self.method == "scaffold":
                     correction = torch._foreach_sub(self.control, self.controls[i])
-            own = self.clients[i]
-            order = own[torch.randperm(len(own), generator=self.generator).to(own.device)]
-            for k in range(self.steps):
-                batch = order[20 * k : 20 * (k + 1)]
-                grads = torch.autograd.grad(loss_of(self.model(self.x[batch]), self.y[batch]), self.params)
+            for batch in self._batches(i):
+                grads = self._gradient(batch)
                 with torch.no_grad():
-                    if correction is not None:
+                    if self.method == "scaffold":
                         grads = torch._foreach_add(grads, correction)
-                    if self.method == "fedprox":
-                        grads = torch._foreach_add(
-                            grads, torch._foreach_sub(self.params, self.server), alpha=0.01
-                        )
+                    if self.method in PROXIMAL:
+                        away = torch._foreach_sub(self.params, theta)
+                        grads = torch._foreach_add(grads, away, alpha=PROXIMAL[self.method])
+                    if self.momentum:
+                        torch._foreach_mul_(moving, self.momentum)
+                        torch._foreach_add_(moving, grads)
+                        grads = moving
                     torch._foreach_add_(self.params, grads, alpha=-self.lr)
             with torch.no_grad():
-                torch._foreach_add_(total, self.params, alpha=1 / PER_ROUND)
-                if correction is not None:
-                    new = torch._foreach_sub(self.server, self.params)
+                torch._foreach_add_(total, self.params, alpha=weight)
+                if self.jobs is not None and self.method != "fedasync":
+                    torch._foreach_add_(total, theta, alpha=-weight)
+                if self.method == "scaffold":
+                    new = torch._foreach_sub(theta, self.params)
                     torch._foreach_mul_(new, 1 / (self.steps * self.lr))
                     new = torch._foreach_sub(new, correction)  # c_i - c + (x - y_i) / (K lr)
                     torch._foreach_add_(drift, torch._foreach_sub(new, self.controls[i]))
                     self.controls[i] = list(new)
         with torch.no_grad():
-            self.server = [t.detach() for t in total]
+            if self.jobs is None:
+                self.server = total
+            elif self.method == "fedasync":
+                self.server = list(torch._foreach_lerp(self.server, total, 0.6))
+            else:
+                self.server = list(torch._foreach_add(self.server, total))
             if self.method == "scaffold":
                 torch._foreach_add_(self.control, drift, alpha=1 / len(self.clients))
+
+    def _normalised(self, jobs: Sequence[tuple[int, list[torch.Tensor]]]) -> None:
+        """PAdaMFed, its variance-reduced form, and AdaMASFL, whose jobs start from older models: steps of
+        length lr along a direction with momentum (beta = 0.5, server's rate 0.1)."""
+        import torch
+
+        beta, reduced, weight = 0.5, self.method == "padamfed_vr", 1 / len(jobs)
+        moved, changed, differed = self._zeros(), self._zeros(), self._zeros()
+        with torch.no_grad():
+            common = torch._foreach_lerp(self.control, self.direction, 1 - beta)
+        for i, theta in jobs:
+            walked, mean, mean_before = self._zeros(), self._zeros(), self._zeros()
+            with torch.no_grad():
+                torch._foreach_copy_(self.params, theta)
+                base = torch._foreach_add(common, self.controls[i], alpha=-beta)
+            for batch in self._batches(i):
+                grads = self._gradient(batch)
+                if reduced:
+                    here = [p.detach().clone() for p in self.params]
+                    with torch.no_grad():
+                        torch._foreach_copy_(self.params, self.before)
+                    old = self._gradient(batch)
+                    with torch.no_grad():
+                        torch._foreach_copy_(self.params, here)
+                with torch.no_grad():
+                    along = torch._foreach_add(base, grads, alpha=1.0 if reduced else beta)
+                    if reduced:
+                        torch._foreach_add_(along, old, alpha=beta - 1)
+                        torch._foreach_add_(mean_before, old, alpha=1 / self.steps)
+                    length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(along)))
+                    unit = torch._foreach_div(along, length)
+                    torch._foreach_add_(self.params, unit, alpha=-self.lr)
+                    torch._foreach_add_(walked, unit)
+                    torch._foreach_add_(mean, grads, alpha=1 / self.steps)
+            with torch.no_grad():
+                torch._foreach_add_(moved, walked, alpha=weight / self.steps)
+                torch._foreach_add_(changed, torch._foreach_sub(mean, self.controls[i]), alpha=weight)
+                if reduced:
+                    torch._foreach_add_(differed, torch._foreach_sub(mean, mean_before), alpha=weight)
+                self.controls[i] = mean
+        with torch.no_grad():
+            self.before = self.server
+            self.server = list(torch._foreach_add(self.server, moved, alpha=-0.1))
+            new = torch._foreach_mul(torch._foreach_add(changed, self.control), beta)
+            last = torch._foreach_add(differed, self.direction) if reduced else self.direction
+            self.direction = list(torch._foreach_add(new, last, alpha=1 - beta))
+            torch._foreach_add_(self.control, changed, alpha=len(jobs) / len(self.clients))
 
     def block(self) -> float:
         """Run BLOCK rounds; return the test accuracy."""
@@ -118,22 +226,22 @@ class Bare:
         import torch
 
         right = 0
+        self.model.eval()
         with torch.no_grad():
             torch._foreach_copy_(self.params, self.server)
             for a, b in zip(self.x_test.split(1000), self.y_test.split(1000), strict=True):
                 logits = self.model(a)
                 torch.nn.functional.cross_entropy(logits, b, reduction="sum")
                 right += int((logits.argmax(1) == b).sum())
+        self.model.train()
         return right / len(self.y_test)
 
 
 def with_torchs_layers(model: torch.nn.Module) -> torch.nn.Module:
     """The model as a bare loop would write it, with torch's own layers."""
-    from bench_models import PlainRNN
+    from bench_models import plain
 
-    from fedbench.models.recurrent import RNN
-
-    return PlainRNN(model) if isinstance(model, RNN) else model
+    return plain(model)
 
 
 class Ours:
@@ -148,7 +256,7 @@ class Ours:
         plan = Run(config)
         set_numerics(plan.problem, plan.placement)
         self.running = plan.prepare(directory)
-        self.way, self.walk = self.running.choice, self.running.loop
+        self.way, self.walk, self.problem = self.running.choice, self.running.loop, plan.problem
         self.training = self.total = 0.0  # CPU seconds
         executor = self.walk.trainer.executor
         run = executor.run

@@ -93,7 +93,7 @@ def bare_run(model: str, root: str, rounds: int, point: Point) -> float:
         f"seed={seed}",
         "device=cpu",
     ]
-    loop, accuracy = Bare(job, model), 0.0
+    loop, accuracy = Bare(job), 0.0
     for t in range(1, rounds + 1):
         loop.round()
         if t % BLOCK == 0 or t == rounds:

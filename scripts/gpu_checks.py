@@ -124,7 +124,7 @@ def models(root: str, tiny: bool) -> Iterator[Row]:
             yield {"model": model, "way": way, **measured(Ours([*words, f"cuda_graph={graph}"]), tiny)}
         torch.use_deterministic_algorithms(False)  # as a bare loop finds it; a run sets its own
         torch.backends.cudnn.deterministic = False
-        yield {"model": model, "way": "bare", **_rounds(Bare(words, model).round, tiny)}
+        yield {"model": model, "way": "bare", **_rounds(Bare(words).round, tiny)}
 
 
 def clients(root: str, tiny: bool) -> Iterator[Row]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from run_files import read
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -57,3 +58,47 @@ def test_growth(tmp_path: Path) -> None:
     assert cells == ["S 1", "S 3", "hidden 10", "hidden 30", "exponent 0.1", "exponent 0.5"]
     assert [row["algorithm"] for row in found] == ["fedavg"] * 6 + ["scaffold"] * 6
     assert out.with_suffix(".png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_a_matrix_of_cells_is_measured_once_and_written_into_a_page(tmp_path: Path) -> None:
+    """The FedAsync cell has a queue of jobs in its bare loop, PAdaMFed-VR a second gradient."""
+    out, page = tmp_path / "matrix.csv", tmp_path / "page.md"
+    cells = ["digits mlp", "FedAsync, S=1, digits", "PAdaMFed-VR, digits"]
+    words = ["bench_matrix.py", "--cells", ";".join(cells), "--turns", "1", "--out", str(out)]
+    bench(*words)
+    found = read(out)
+    assert [row["cell"] for row in found] == cells
+    assert all(0 < float(row["low"]) == float(row["ratio"]) == float(row["high"]) for row in found)
+    assert len(bench(*words).splitlines()) == 1  # nothing again, but for the head
+    page.write_text("Above.\n<!-- bench_matrix: begin -->\nold\n<!-- bench_matrix: end -->\nBelow.\n")
+    bench("bench_matrix.py", "--out", str(out), "--page", str(page))
+    text = page.read_text()
+    assert text.startswith("Above.") and text.endswith("Below.\n") and "old" not in text
+    lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    slowest_first = sorted(found, key=lambda row: -float(row["ratio"]))
+    assert lines == ["cell", *(row["cell"] for row in slowest_first)]
+    assert "3 of 58 cells" in text and "Not measured: mnist logistic; " in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["scaffold", "padamfed", "padamfed_vr", "fedprox"])
+def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all clients, full batches and one step, no draw differs: the models are the same after a round."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    from bench_jobs import Bare, Ours
+
+    rates = {"algorithm.lr": 0.05}
+    if method.startswith("padamfed"):
+        rates = {"algorithm.lr": 0.05, "algorithm.server_lr": 0.1, "algorithm.beta": 0.5}
+    job = [
+        f"algorithm={method}", "dataset=digits", "model=logistic", "partition=iid", "clients.total=4",
+        "clients.per_round=4", "local.steps=1", "local.batch_size=null", "rounds=5", "device=cpu",
+        *(f"{name}={value}" for name, value in rates.items()),
+    ]  # fmt: skip
+    bare, ours = Bare(job), Ours(job, tmp_path)
+    for _ in range(3):
+        bare.round()
+        ours.walk.update()
+    theirs = torch.cat([p.flatten() for p in bare.server])
+    torch.testing.assert_close(theirs, ours.walk.theta, rtol=1e-3, atol=1e-5)
