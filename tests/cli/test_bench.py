@@ -74,11 +74,14 @@ def test_a_matrix_of_cells_is_measured_once_and_written_into_a_page(tmp_path: Pa
     page.write_text("Above.\n<!-- bench_matrix: begin -->\nold\n<!-- bench_matrix: end -->\nBelow.\n")
     bench("bench_matrix.py", "--out", str(out), "--page", str(page))
     text = page.read_text()
-    assert text.startswith("Above.") and text.endswith("Below.\n") and "old" not in text
+    assert text.startswith("Above.")
+    assert text.endswith("Below.\n")
+    assert "old" not in text
     lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     slowest_first = sorted(found, key=lambda row: -float(row["ratio"]))
     assert lines == ["cell", *(row["cell"] for row in slowest_first)]
-    assert "3 of 58 cells" in text and "Not measured: mnist logistic; " in text
+    assert "3 of 58 cells" in text
+    assert "Not measured: mnist logistic; " in text
 
 
 @pytest.mark.slow
