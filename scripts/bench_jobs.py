@@ -170,8 +170,8 @@ class Bare:
 
     def _normalised(self, jobs: Sequence[tuple[int, list[torch.Tensor]]]) -> None:
         """PAdaMFed, its variance-reduced form, and AdaMASFL, whose jobs start from older models: steps of
-        length lr along a direction with momentum (beta = 0.5, server's rate 0.1). All states start at 0: there
-        is no survey before the first round."""
+        length lr along a direction with momentum (beta = 0.5, server's rate 0.1). All states start at
+        0: there is no survey before the first round."""
         import torch
 
         beta, reduced, weight = 0.5, self.method == "padamfed_vr", 1 / len(jobs)

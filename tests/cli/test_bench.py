@@ -93,7 +93,8 @@ def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: p
 
     job = [
         f"algorithm={method}", "dataset=digits", "model=logistic", "partition=iid", "clients.total=4",
-        "clients.per_round=4", "local.steps=1", "local.batch_size=null", "rounds=5", "device=cpu", "algorithm.lr=0.05",
+        "clients.per_round=4", "local.steps=1", "local.batch_size=null", "rounds=5", "device=cpu",
+        "algorithm.lr=0.05",
     ]  # fmt: skip
     bare, ours = Bare(job), Ours(job, tmp_path)
     for _ in range(3):
