@@ -58,7 +58,8 @@ GROUPS = {
 
 
 _RECALLS = [f"recall_at_{k}" for k in (2, 3, 5, 10)]
-EVAL_METRICS = ("macro_f1", "auroc", "average_precision", *_RECALLS, "perplexity")
+OF_NUMBERS = ("mae", "rmse")
+EVAL_METRICS = ("macro_f1", "auroc", "average_precision", *_RECALLS, "perplexity", *OF_NUMBERS)
 """The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
 MEAN_OF_TWO = "mean_of_two"
@@ -174,8 +175,10 @@ class Eval:
     )
     clients: bool = switch(
         False,
-        help="also the clients' accuracies: mean, mean of the worst tenth, standard deviation; clients.csv "
-        "has each, with finetune_steps before and after its own steps",
+        help="also the clients' accuracies: mean, mean of the worst tenth (rounded up), standard deviation, "
+        "mean weighted by test samples (by training samples where the test set does not say whose they are); "
+        "and where it does, of eval.metrics too; clients.csv has each, with finetune_steps before and after "
+        "its own steps",
     )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
@@ -191,8 +194,9 @@ class Eval:
         f"a list of {', '.join((*EVAL_METRICS, CONFUSION))}",
         help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
         "average_precision by scikit-learn, the mean over classes (of two, average_precision is the second "
-        "one's), perplexity is exp(loss) (of all positions, if labels have some), "
-        "the others by torchmetrics; confusion_matrix is no column but drawn at the end",
+        "one's), perplexity is exp(loss) (of all positions, if labels have some), mae and rmse "
+        "are of regressions (whose accuracy is R2), in the target's unit, the others by torchmetrics; "
+        "confusion_matrix is no column but drawn at the end",
     )
     finetune_steps: int = integer(
         0,

@@ -15,18 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedbench.config.config import CONFUSION, EVAL_METRICS
+from fedbench.config.config import CONFUSION, EVAL_METRICS, OF_NUMBERS
 from fedbench.errors import ConfigError, first_line, needs
 from fedbench.files import atomically, drop_unknown_backend
 
 PERPLEXITY = "perplexity"
 _OF_RANKS = ("auroc", "average_precision")
-_OURS = (*_OF_RANKS, PERPLEXITY)  # without torchmetrics
+_OURS = (*_OF_RANKS, PERPLEXITY, *OF_NUMBERS)  # without torchmetrics
+_OF_CLASSES = tuple(name for name in EVAL_METRICS if name not in OF_NUMBERS)
 OF_TASK: dict[str, tuple[str, ...]] = {
-    "classification": (*EVAL_METRICS, CONFUSION),
-    "sequence": EVAL_METRICS,
+    "classification": (*_OF_CLASSES, CONFUSION),
+    "sequence": _OF_CLASSES,
     "multilabel": ("macro_f1", *_OF_RANKS),
-    "regression": (),
+    "regression": OF_NUMBERS,
 }
 """The metrics of each task. In a sequence each position counts as a sample, except those with label 0."""
 _WORDS = 20  # most classes for which a confusion matrix is drawn with its counts
@@ -50,8 +51,8 @@ class FurtherMetrics:
     """Metrics of one set of samples, accumulated batch by batch."""
 
     def __init__(self, names: Sequence[str], multilabel: bool, outputs: int, device: torch.device) -> None:
-        """`outputs`: classes, or labels of a multilabel task."""
-        self.names, self.multilabel = names, multilabel
+        """`outputs`: classes, or labels of a multilabel task. With `keep` set, `by_client` is possible."""
+        self.names, self.multilabel, self.keep = names, multilabel, False
         self.metrics = {
             name: _metric(name, multilabel, outputs).to(device) for name in names if name not in _OURS
         }
@@ -62,11 +63,15 @@ class FurtherMetrics:
         self._out: list[Tensor] = []
         self._y: list[Tensor] = []
         self._losses: list[Tensor] = []
+        self._errors: list[Tensor] = []
+        self._whole: list[tuple[Tensor, Tensor]] = []
         for metric in self.metrics.values():
             metric.reset()
 
     def update(self, out: Tensor, y: Tensor) -> None:
-        """Add a batch: the model's outputs (B, ..., outputs), and labels (B, ...)."""
+        """Add a batch: the model's outputs (B, ..., outputs), and labels (B, ...) or targets (B, outputs)."""
+        if self.keep:
+            self._whole.append((out, y))
         if out.dim() == 3:  # a label at every position; 0: none
             out, y = out[y != 0], y[y != 0]
         if {*_OF_RANKS} & {*self.names}:
@@ -74,6 +79,8 @@ class FurtherMetrics:
             self._y.append(y)
         if PERPLEXITY in self.names:
             self._losses.append(nn.functional.cross_entropy(out.double(), y.long(), reduction="none"))
+        if {*OF_NUMBERS} & {*self.names}:
+            self._errors.append((out - y).double())
         for metric in self.metrics.values():
             metric.update(out.sigmoid() if self.multilabel else out, y.long())
 
@@ -83,10 +90,25 @@ class FurtherMetrics:
         for name in self.names:
             if name in _OF_RANKS:
                 found[name] = torch.tensor(self._of_ranks(name), dtype=torch.float64)
+            elif name in OF_NUMBERS:
+                errors = torch.cat(self._errors)
+                found[name] = errors.abs().mean() if name == "mae" else errors.square().mean().sqrt()
             elif name == PERPLEXITY:
                 found[name] = torch.cat(self._losses).mean().exp()
             elif name != CONFUSION:
                 found[name] = self.metrics[name].compute()
+        return found
+
+    def by_client(self, whose: Tensor, clients: int) -> dict[str, np.ndarray]:
+        """The values of each metric on every client's own samples (clients,), float64; NaN for a client
+        without samples. `whose` (m,): the client of each sample of all batches. Forgets the batches."""
+        out, y = (torch.cat(parts) for parts in zip(*self._whole, strict=True))
+        found: dict[str, np.ndarray] = {}
+        for client in (whose[(whose >= 0) & (whose < clients)]).unique().tolist():
+            self.reset()
+            self.update(out[whose == client], y[whose == client])
+            for name, value in self.values().items():
+                found.setdefault(name, np.full(clients, math.nan))[client] = float(value)
         return found
 
     def _of_ranks(self, name: str) -> float:

@@ -27,12 +27,15 @@ EVALUATED = 100
 """Clients evaluated at once: the samples are grouped by which of these clients have their kind."""
 
 
-def summary_of(scores: np.ndarray) -> tuple[float, float, float]:
-    """(mean, mean of the worst tenth of the clients (at least one), standard deviation), ignoring NaNs."""
-    known = np.sort(scores[~np.isnan(scores)])
+def summary_of(scores: np.ndarray, weights: np.ndarray, way: int = 1) -> tuple[float, float, float, float]:
+    """(mean, mean of the worst tenth of the clients (rounded up), standard deviation, mean under `weights`
+    (N,)), ignoring NaNs. `way`: 1 if more is better, -1 if less is."""
+    there = ~np.isnan(scores)
+    known = way * np.sort(way * scores[there])
     if not len(known):
-        return math.nan, math.nan, math.nan
-    return float(known.mean()), float(known[: -(-len(known) // 10)].mean()), float(known.std())
+        return math.nan, math.nan, math.nan, math.nan
+    worst, weighted = known[: -(-len(known) // 10)].mean(), np.average(scores[there], weights=weights[there])
+    return float(known.mean()), float(worst), float(known.std()), float(weighted)
 
 
 def mixture(labels: Tensor, y_test: Tensor, assignment: np.ndarray, clients: int) -> Tensor:

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedbench.config.config import CONFUSION
 from fedbench.engine.evaluate import Evaluator
 from fedbench.runs.clients import ClientScores, PersonalEvaluator, summary_of
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row, further_columns
+from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row, further_columns, sign
 
 
 def norm_of(gradient: Tensor) -> Tensor:
@@ -48,6 +49,9 @@ class Measurement:
                 self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, problem.counts.N)
         elif self.eval.clients:
             self.clients = ClientScores(execution)
+        self.by = division.sizes if division.tests is None else division.tests
+        if self.eval.clients and execution.evaluator.further and division.test_client is not None:
+            execution.evaluator.further.keep = True
         self.tuned = PersonalEvaluator.of_test_set(execution) if self.eval.finetune_steps else None
 
     def row(self, last: int, clock: Callable[[], float]) -> tuple[Row, list[np.ndarray]]:
@@ -66,21 +70,34 @@ class Measurement:
             "staleness_max": int(late.max(initial=0)),
             "wall_seconds": clock(),
         }
-        if clients is not None:
-            row |= dict(zip(OF_CLIENTS, summary_of(clients), strict=True))
         each = [] if clients is None else [clients]
-        further = []
+        if clients is not None:
+            row |= dict(zip(OF_CLIENTS, summary_of(clients, self.by), strict=True))
+        further: list[float | None] = []
         for evaluator in filter(None, (self.execution.evaluator, self.validation)):
             if evaluator.further:
                 further += [float(value) for value in evaluator.further.values().values()]
+        for name, scores in self._further_of_clients().items():
+            further += [None] * 4 if scores is None else summary_of(scores, self.by, sign(name))
+            each += [] if scores is None else [scores]
         if self.tuned:
             lr = self.eval.finetune_lr or self.loop.hyper["lr"]
             given = self.loop.theta, self.loop.statistics, lr, self.eval.finetune_steps, t
             scores = self.tuned.accuracies(self.loop.trainer.finetuned(*given))
-            further += summary_of(scores)
+            further += summary_of(scores, self.by)[:3]
             each += [scores] if self.eval.clients else []
         names = further_columns(self.eval, self.validation is not None)
         return row | dict(zip(names, further, strict=True)), each
+
+    def _further_of_clients(self) -> dict[str, np.ndarray | None]:
+        """The metrics of eval.metrics for each client (N,), with eval.clients; None where it is not known
+        whose test samples are."""
+        further, whose = self.execution.evaluator.further, self.problem.division.test_client
+        if not self.eval.clients or not further:
+            return {}
+        if whose is None:
+            return dict.fromkeys(name for name in further.names if name != CONFUSION)
+        return {**further.by_client(torch.from_numpy(whose).to(self.plain.device), self.problem.counts.N)}
 
     def _measured(self) -> tuple[dict[str, Any], np.ndarray | None]:
         """The numbers of a row, and the clients' scores (N,) if the configuration asks for them. All are read

@@ -20,10 +20,15 @@ ALWAYS = (
 )
 OF_OBJECTIVE = ("objective", "objective_grad_norm")  # with eval.objective; the second with eval.grad_norm too
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
-OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in ("mean", "worst", "std"))  # with eval.clients
+_OVER_CLIENTS = ("mean", "worst", "std", "weighted")
+OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in _OVER_CLIENTS)  # with eval.clients
+METRICS_OF_CLIENTS = {  # with eval.metrics too
+    name: tuple(f"client_{name}_{over}" for over in _OVER_CLIENTS) for name in EVAL_METRICS
+}
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
-COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_VALIDATION, *OF_CLIENTS, *FURTHER)
+_OF_METRICS = (*FURTHER[: -len(FINETUNED)], *(name for each in METRICS_OF_CLIENTS.values() for name in each))
+COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_VALIDATION, *OF_CLIENTS, *_OF_METRICS, *FINETUNED)
 """All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 COSTS = ("virtual_time", "uplink_bytes", "downlink_bytes", "gradient_evaluations")
@@ -51,7 +56,8 @@ def further_columns(asked: Eval, validated: bool) -> list[str]:
     names = [name for name in asked.metrics if name != CONFUSION]
     parts = ["test", *(["validation"] if validated else [])]
     found = [f"{part}_{name}" for part in parts for name in names]
-    return [*found, *(FINETUNED if asked.finetune_steps else ())]
+    each = [column for name in names if asked.clients for column in METRICS_OF_CLIENTS[name]]
+    return [*found, *each, *(FINETUNED if asked.finetune_steps else ())]
 
 
 def is_finite(row: Row) -> bool:
@@ -65,12 +71,13 @@ def metric_of(summaries: Iterable[Mapping[str, Any]]) -> str:
     return found.pop() if len(found) == 1 else "score"
 
 
-_LESS = ("loss", "perplexity", "norm", "objective", "_std", *GROWING)
+_LESS = ("loss", "perplexity", "mae", "rmse", "norm", "objective", "_std", *GROWING)
 
 
 def sign(metric: str) -> int:
     """1 if more of a metric is better, -1 if less is: of a loss, a perplexity, a cost, a spread."""
-    return -1 if metric.endswith(_LESS) else 1
+    of_clients = metric.rpartition("_")[0]  # client_perplexity_worst
+    return -1 if metric.endswith(_LESS) or ("client_" in metric and of_clients.endswith(_LESS)) else 1
 
 
 def outcome_of(column: str) -> str:
@@ -118,9 +125,10 @@ def ends(name: str, metric: str) -> tuple[float, float]:
     """The least and the largest number that a column or an outcome of that name can be. `metric`: what an
     accuracy is."""
     least = worst(metric) if "accuracy" in name else 0.0
+    is_share = any(share in name for share in ("accuracy", "f1", "recall", "auroc", "average_precision"))
     if name.endswith("_std"):
-        return 0.0, math.inf if least else 0.5  # of shares, half of which are 0 and half 1
-    if any(share in name for share in ("accuracy", "f1", "recall", "auroc", "average_precision")):
+        return 0.0, 0.5 if is_share and not least else math.inf  # of shares, half of which are 0 and half 1
+    if is_share:
         return least, 1.0
     return (1.0 if name.endswith("perplexity") else 0.0), math.inf
 
@@ -144,7 +152,7 @@ _ASKS = {
 def asked_by(column: str) -> list[str]:
     """The keys that ask for a column of metrics.csv; none for one that every run has."""
     keys = [key for start, key in _ASKS.items() if column.startswith(start)]
-    return [*keys, "eval.metrics"] if column in FURTHER and column not in FINETUNED else keys
+    return [*keys, "eval.metrics"] if column in _OF_METRICS else keys
 
 
 R = TypeVar("R", bound=Mapping[str, Any])

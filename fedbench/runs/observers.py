@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 from tqdm import tqdm
 
-from fedbench.config.config import Config, flat
+from fedbench.config.config import CONFUSION, Config, flat
 from fedbench.engine.objective import TASKS
 from fedbench.errors import RunError, first_line
 from fedbench.files import one_line_os_errors, write_text
@@ -62,7 +62,10 @@ class Files(Observer):
         if asked.clients:
             tuned = ["finetuned_accuracy"] if asked.finetune_steps else []
             named = ["name"] if self.names else []
-            head = ["round", "client", *named, "samples", "accuracy", *tuned]
+            self.tests = None if division.tests is None else division.tests.tolist()
+            counts = ["samples", *([] if self.tests is None else ["test_samples"])]
+            further = [] if self.tests is None else [name for name in asked.metrics if name != CONFUSION]
+            head = ["round", "client", *named, *counts, "accuracy", *further, *tuned]
             with one_line_os_errors(f"read {self.clients}"):
                 there = self.clients.read_text(encoding="utf-8") if self.clients.is_file() else ""
             cells, rounds = csv.reader(io.StringIO(there, newline="")), {str(row["round"]) for row in rows}
@@ -75,7 +78,8 @@ class Files(Observer):
         for client, (samples, *values) in enumerate(scores):
             cells = ["" if math.isnan(value) else repr(value) for value in values]
             name = [self.names[client]] if self.names else []
-            lines.append([str(row["round"]), str(client), *name, str(samples), *cells])
+            tests = [] if self.tests is None else [str(self.tests[client])]
+            lines.append([str(row["round"]), str(client), *name, str(samples), *tests, *cells])
         if lines:  # before the row: a row's clients are never missing
             self._append(self.clients, _as_csv(lines))
         self._append(self.metrics, self._line(row))

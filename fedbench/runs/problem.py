@@ -52,6 +52,13 @@ class Division:
     strangers: tuple[str, ...]  # users of test samples who have no training sample
 
     @property
+    def tests(self) -> np.ndarray | None:
+        """The number (N,) of each client's own test samples; None: it is not known whose they are."""
+        if self.test_client is None:
+            return None
+        return np.bincount(self.test_client[self.test_client >= 0], minlength=len(self.sizes))
+
+    @property
     def note(self) -> str | None:
         """How many training samples belong to a client, if not all do."""
         unused = np.count_nonzero(self.partition == UNUSED)
@@ -70,9 +77,8 @@ class Division:
         if len(self.validation):
             held_out = np.bincount(self.partition[self.validation], minlength=N)
             columns["validation_samples"] = held_out.tolist()
-        if self.test_client is not None:
-            tests = np.bincount(self.test_client[self.test_client >= 0], minlength=N)
-            columns["test_samples"] = tests.tolist()
+        if self.tests is not None:
+            columns["test_samples"] = self.tests.tolist()
         return columns
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_files import logits, read, summary
-from sklearn.metrics import r2_score
+from scipy.special import softmax
+from sklearn.metrics import r2_score, roc_auc_score
 
 from fedbench.api import compose_config
 from fedbench.cli import main
@@ -25,7 +26,7 @@ BASE = [
 ]  # fmt: skip
 ASYNC = ["schedule=async", "schedule.concurrency=5", "delay=exponential"]
 OWNER = np.arange(96) % (CLIENTS - 1)  # of each test sample of `file`
-ADDED = ["client_accuracy_mean", "client_accuracy_worst", "client_accuracy_std"]
+ADDED = ["client_accuracy_mean", "client_accuracy_worst", "client_accuracy_std", "client_accuracy_weighted"]
 
 
 @pytest.fixture
@@ -56,9 +57,13 @@ def npz(file: Path, name: str, task: str) -> list[str]:
     return ["dataset=npz", f"dataset.path={file / name}.npz", f"dataset.task={task}", "dtype=float64"]
 
 
-def check_clients(last: dict[str, str], each: list[float]) -> None:
-    """Mean, worst tenth (of 11 or 12: two) and standard deviation of the clients that have a score."""
-    expected = [np.mean(each), np.mean(sorted(each)[:2]), np.std(each)]
+TESTS = np.bincount(OWNER)  # 9 or 8
+
+
+def check_clients(last: dict[str, str], each: list[float], weights: np.ndarray = TESTS) -> None:
+    """Mean, worst tenth (of 11 or 12: two), standard deviation, and mean by test samples, of the clients that
+    have a score."""
+    expected = [np.mean(each), np.mean(sorted(each)[:2]), np.std(each), np.average(each, weights=weights)]
     assert [float(last[name]) for name in ADDED] == pytest.approx(expected, rel=1e-9)
 
 
@@ -71,6 +76,48 @@ def test_regression(file: Path) -> None:
     check_clients(last, [r2_score(y[i == OWNER], out[i == OWNER]) for i in range(CLIENTS - 1)])
     assert summary(file / "run")["metric"] == "R2"
     assert summary(file / "run")["final_accuracy"] == float(last["test_accuracy"])
+
+
+def test_regression_errors_of_each_client(file: Path) -> None:
+    """In metrics.csv, where more is worse, and in clients.csv beside each one's number of test samples."""
+    options = [*npz(file, "numbers", "regression"), "partition=natural", "eval.clients=true"]
+    plan, last = run(file / "run", *options, "eval.metrics=[mae,rmse]")
+    error = logits(plan, file / "run") - plan.problem.dataset.y_test.double().numpy()
+    mine = [error[i == OWNER] for i in range(CLIENTS - 1)]
+    mae, rmse = [abs(one).mean() for one in mine], [(one**2).mean() ** 0.5 for one in mine]
+    assert float(last["test_mae"]) == pytest.approx(abs(error).mean(), rel=1e-9)
+    assert float(last["test_rmse"]) == pytest.approx((error**2).mean() ** 0.5, rel=1e-9)
+    for name, each in (("mae", mae), ("rmse", rmse)):
+        expected = [np.mean(each), np.mean(sorted(each)[-2:]), np.std(each), np.average(each, weights=TESTS)]
+        found = [float(last[f"client_{name}_{over}"]) for over in ("mean", "worst", "std", "weighted")]
+        assert found == pytest.approx(expected, rel=1e-9)
+    rows = [row for row in read(file / "run" / "clients.csv") if row["round"] == "3"]
+    assert [int(row["test_samples"]) for row in rows] == [*TESTS, 0]
+    assert [float(row["mae"]) for row in rows[:-1]] == pytest.approx(mae, rel=1e-9)
+    assert rows[-1]["mae"] == rows[-1]["accuracy"] == ""
+    said = summary(file / "run")
+    assert said["best_client_rmse_worst"] == min(
+        float(row["client_rmse_worst"]) for row in read(file / "run" / "metrics.csv")
+    )
+
+
+def test_the_auroc_of_each_client(file: Path) -> None:
+    """Means over the classes that a client's test samples have, by scikit-learn. Where it is not known whose
+    they are, the columns are empty."""
+    options = [*npz(file, "classes", "classification"), "eval.metrics=[auroc]", "eval.clients=true"]
+    plan, last = run(file / "run", *options, "partition=natural")
+    out, y = logits(plan, file / "run"), plan.problem.dataset.y_test.numpy()
+    each = []
+    for i in range(CLIENTS - 1):
+        mine, score = y[i == OWNER], softmax(out[i == OWNER], 1)
+        both = [c for c in range(3) if 0 < (mine == c).sum() < len(mine)]
+        each.append(np.mean([roc_auc_score(mine == c, score[:, c]) for c in both]))
+    expected = [np.mean(each), np.mean(sorted(each)[:2]), np.std(each), np.average(each, weights=TESTS)]
+    found = [float(last[f"client_auroc_{over}"]) for over in ("mean", "worst", "std", "weighted")]
+    assert found == pytest.approx(expected, rel=1e-9)
+    _, last = run(file / "other", *options, "partition=iid")
+    assert last["client_auroc_mean"] == ""
+    assert "auroc" not in read(file / "other" / "clients.csv")[0]
 
 
 def test_several_labels(file: Path) -> None:
@@ -93,7 +140,7 @@ def test_clients_that_share_a_test_set_are_weighed_by_their_labels(file: Path) -
     for i in range(CLIENTS):
         own = labels[plan.problem.division.assignment == i]
         each.append(sum((own == c).mean() * right[y == c].mean() for c in range(3)))
-    check_clients(last, each)
+    check_clients(last, each, plan.problem.division.sizes)
     assert float(last["test_accuracy"]) == right.mean()
 
 
