@@ -29,8 +29,8 @@ from fedbench.errors import ConfigError, RunError, UsageError, columns, fitted, 
 from fedbench.fields import rules
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.sweeps.launch import Sweep, failures
+from fedbench.sweeps.one import run, run_with_others
 from fedbench.sweeps.plan import PlannedRun, points, preview
-from fedbench.sweeps.single import run, run_with_others
 from fedbench.sweeps.tables import closing_table
 from fedbench.version import VERSION
 

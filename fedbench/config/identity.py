@@ -27,7 +27,10 @@ from fedbench.files import as_given, content_hash, files_below, read_json, write
 
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
 _ABSENT = object()
-FILES = ("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from")
+FILES = (
+    *("dataset.path", "dataset.test_path", "partition.path", "participation.path", "init_from"),
+    *("delay.table", "schedule.available"),
+)
 MARK = " (content)"  # after the key, in an identity
 RECORD = "inputs.json"  # in a run's directory: hashes of the files and code that it read, if any
 
@@ -134,7 +137,8 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
 
     Code means the modules that `imports` names (all files of a package), not what they import in turn.
     """
-    given = {key: as_given(str(choices[key])) for key in FILES if choices.get(key)}
+    given = {key: as_given(choices[key]) for key in FILES
+             if choices.get(key) and isinstance(choices[key], str)}  # fmt: skip
     kind = "*.json" if choices.get("dataset") == "leaf" else "*"
     read = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
     for name in choices.get("imports") or ():

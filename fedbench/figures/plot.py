@@ -22,6 +22,7 @@ _EXAMPLES = """examples:
   fedbench plot outputs/sweep --x algorithm.lr                  final accuracy against the learning rate
   fedbench plot --partition outputs/run                         clients and classes
   fedbench plot --trace outputs/run                             who worked when (needs trace=true)
+  fedbench plot --trace outputs/run --where client=3,7          of these clients
 Each figure is written as PNG and PDF, with its points (CSV) and its caption (Markdown, JSON) beside it."""
 
 

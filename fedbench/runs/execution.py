@@ -214,7 +214,9 @@ def execution(
     moving = {name: value.to(device) for name, value in objective.statistics_of(model).items()}
     loop = ServerLoop(problem, trainer, theta.clone().to(device), moving)
     notes = (*problem.notes, *([line] if line else []))
-    begin = traces.survey_offset(config) if problem.method.survey == "once" else 0.0
+    begin = (
+        traces.survey_offset(config, problem.division.users or ()) if problem.method.survey == "once" else 0.0
+    )
     return Execution(
         problem,
         placement,

@@ -145,7 +145,8 @@ class Problem:
         """The trace of a run that has ended after so many rounds: the first part of the whole one, in which
         a job that a later update uses is outstanding."""
         config, steps = replace(self.config, rounds=rounds), self.steps_or_epochs[0] or 1
-        return traces.build_trace(config, self.method.dispatch, self.division.sizes, steps)
+        names = self.division.users or ()
+        return traces.build_trace(config, self.method.dispatch, self.division.sizes, steps, names)
 
 
 def problem_of(config: Config, session: Session) -> Problem:
@@ -159,6 +160,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_task(config, dataset, method, whose_tests=own_tests and dataset.test_client is not None)
     division = _division(config, dataset, own_tests)
     checks.check_division(config, division.sizes, division.test_client)
+    traces.policy_and_delays(config, method.dispatch, division.users or ())  # files may name clients
 
     model = initial_model(config, dataset)
     if not is_own(registry.get(config.model.name)):

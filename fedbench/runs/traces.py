@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fedbench.config.config import Config
 from fedbench.errors import ConfigError
+from fedbench.schedule.client_files import Rows, windows
 from fedbench.schedule.delays import Delays, failures
 from fedbench.schedule.options import Async, complete, overlapping
 from fedbench.schedule.participation import ranging, straggling
@@ -18,7 +19,13 @@ Dispatch = Mapping[str, str]
 concurrency N and tau_cut N - 1)."""
 
 
-def policy_and_delays(config: Config, dispatch: Dispatch | None = None) -> tuple[Async | None, Delays]:
+Names = Sequence[str] | None
+"""The clients' names, empty if they have none; None: not known yet."""
+
+
+def policy_and_delays(
+    config: Config, dispatch: Dispatch | None = None, names: Names = None
+) -> tuple[Async | None, Delays]:
     """The complete policy of an asynchronous schedule (None: it is synchronous) and the durations of jobs,
     which fit each other and `participation`. Raises ConfigError."""
     N, S, participation = config.clients.total, config.clients.per_round, config.participation
@@ -32,7 +39,14 @@ def policy_and_delays(config: Config, dispatch: Dispatch | None = None) -> tuple
         raise ConfigError("participation.stragglers", participation.stragglers, allowed)
     if policy is not None and policy.staleness is not None and config.delay.name != "none":
         raise ConfigError("delay", config.delay.name, "must be none where schedule.staleness is prescribed")
-    return policy, Delays(config.delay, N, config.seed)
+    if policy is not None:
+        available(policy, N, names)
+    return policy, Delays(config.delay, N, config.seed, names)
+
+
+def available(policy: Async, clients: int, names: Names) -> Rows:
+    """Of each client, the windows in which it can start jobs; none: always. Raises ConfigError."""
+    return (policy.available and windows(policy.available, clients, names, policy.period)) or []
 
 
 def overlaps(config: Config, dispatch: Dispatch | None = None) -> bool:
@@ -42,15 +56,17 @@ def overlaps(config: Config, dispatch: Dispatch | None = None) -> bool:
 
 
 def build_trace(
-    config: Config, dispatch: Dispatch | None = None, samples: Ints | None = None, steps: int = 1
-) -> Trace:
+    config: Config, dispatch: Dispatch | None = None, samples: Ints | None = None, steps: int = 1,
+    names: Sequence[str] = (),
+) -> Trace:  # fmt: skip
     """The trace of a configuration: a pure function of `schedule`, `participation`, `delay`, `clients`,
     `rounds`, `local` and `seed`.
 
     `dispatch`: the algorithm's own policy. `samples`: (N,) training samples, for participation=weighted.
-    `steps`: K if no epochs are given, of which a straggler does a part. Raises ConfigError.
+    `steps`: K if no epochs are given, of which a straggler does a part. `names`: the clients', if they have
+    any, for files that name them. Raises ConfigError.
     """
-    policy, delays = policy_and_delays(config, dispatch)
+    policy, delays = policy_and_delays(config, dispatch, names)
     clients, per_update = config.clients.total, config.clients.per_round
     rounds, seed = config.rounds, config.seed
     if policy is None:
@@ -59,7 +75,8 @@ def build_trace(
     elif policy.staleness is not None:
         trace = prescribed(seed, clients, per_update, rounds, policy.staleness)
     else:
-        trace = Simulation(policy, per_update, rounds, delays, failures(seed, policy.p_fail)).run()
+        there, works = available(policy, clients, names), failures(seed, policy.p_fail)
+        trace = Simulation(policy, per_update, rounds, delays, works, there).run()
     epochs = config.local.epochs_range
     if epochs is not None:
         trace = ranging(trace, seed, *epochs)
@@ -69,6 +86,6 @@ def build_trace(
     return trace
 
 
-def survey_offset(config: Config) -> float:
+def survey_offset(config: Config, names: Sequence[str]) -> float:
     """Virtual time of the exchange with all clients before round 0: that of the slowest client."""
-    return Delays(config.delay, config.clients.total, config.seed).survey()
+    return Delays(config.delay, config.clients.total, config.seed, names).survey()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,8 +26,10 @@ class Delays:
     duration = speed_i * draw.
     """
 
-    def __init__(self, law: Law, clients: int, seed: int) -> None:
-        """Raises ConfigError if the law does not fit `clients`."""
+    def __init__(self, law: Law, clients: int, seed: int, names: Sequence[str] | None = None) -> None:
+        """`names`: the clients', as in `Law.of`; None: not known yet, and a law that needs them is checked
+        only. Raises ConfigError if the law does not fit `clients`."""
+        law = law.of(clients, names)
         self.law, self.clients, self.seed = law, clients, seed
         law.check(clients)
         self.speed = law.speed if isinstance(law, Delay) else None

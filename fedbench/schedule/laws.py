@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ import numpy as np
 from fedbench.errors import ConfigError
 from fedbench.fields import custom, integer, list_of, nonnegative, number, positive
 from fedbench.rng import Key, fold, uniform
+from fedbench.schedule.client_files import by_client
 from fedbench.schedule.trace import Floats, Ints
 
 
@@ -85,6 +87,11 @@ class Law(ABC):
         """The values drawn once per client, an array of `clients` rows that `sample` gets; None: none are
         drawn."""
         return None
+
+    def of(self, clients: int, names: Sequence[str] | None) -> Law:
+        """The law of these clients, where a file says it by client. `names`: as in `client_files.by_client`.
+        Raises ConfigError."""
+        return self
 
     @abstractmethod
     def sample(self, client: Ints, n: Ints, bits: Bits, drawn: Any) -> Floats:
@@ -203,7 +210,9 @@ class Pareto(Delay):
         return np.minimum(self.min * (1.0 - bits.uniform()) ** (-1.0 / self.alpha), cap)
 
 
-def _rows(value: Any) -> tuple[tuple[float, ...], ...]:
+def _rows(value: Any) -> tuple[tuple[float, ...], ...] | str:
+    if isinstance(value, str) and value:
+        return value
     rows = [row if isinstance(row, list) else [row] for row in value] if isinstance(value, list) else []
     if not rows:
         raise ValueError
@@ -219,15 +228,23 @@ class Table(Delay):
     """Given durations."""
 
     name = "table"
-    table: tuple[tuple[float, ...], ...] = custom(
+    table: tuple[tuple[float, ...], ...] | str = custom(
         None,
         _rows,
-        "a list with one entry for each client",
-        help="a list with one entry for each client: a number, or a list that is cycled over its jobs",
+        "a list with one entry for each client, or the path of a CSV",
+        help="a list with one entry for each client: a number, or a list that is cycled over its jobs; or "
+        "the path of a CSV: columns client (or name, as in a run's users.csv) and duration, a client's rows "
+        "are cycled over its jobs",
     )
 
+    def of(self, clients: int, names: Sequence[str] | None) -> Law:
+        if not isinstance(self.table, str):
+            return self
+        rows = by_client("delay.table", self.table, ["duration"], clients, names)
+        return self if rows is None else replace(self, table=tuple(tuple(t for (t,) in row) for row in rows))
+
     def check(self, clients: int) -> None:
-        if len(self.table) != clients:
+        if not isinstance(self.table, str) and len(self.table) != clients:
             allowed = f"must be a list with one entry for each of the {clients} clients"
             allowed += f", has {len(self.table)}"
             raise ConfigError("delay.table", [list(row) for row in self.table], allowed)
@@ -238,6 +255,7 @@ class Table(Delay):
     @cached_property
     def _flat(self) -> tuple[Floats, Ints, Ints]:
         """All durations in one array, the index of each client's first one, and how many each client has."""
+        assert not isinstance(self.table, str)  # `of` has read it
         lengths = np.array([len(row) for row in self.table], dtype=np.int64)
         return np.concatenate([np.array(row) for row in self.table]), np.cumsum(lengths) - lengths, lengths
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from fedbench.errors import ConfigError, word
-from fedbench.fields import choice, custom, integer, nonnegative, number, switch
+from fedbench.fields import choice, custom, integer, nonnegative, number, positive, switch, text
 from fedbench.schedule.classes import Bands, HeteroExponential
 from fedbench.schedule.laws import (
     Constant,
@@ -120,6 +120,15 @@ class Async:
         "[[client, time], ...]: the client is not available before this time, which counts as leave's do; "
         "it takes part in a survey all the same"
     )
+    available: str | None = text(
+        None,
+        null="always",
+        words="the path of a CSV",
+        help="windows of time in which a client can start jobs (one under way goes on): columns client (or "
+        "name, as in a run's users.csv), from, to (empty: for good), a row or more for every client; times "
+        "count as leave's do",
+    )
+    period: float | None = positive(None, null="once", help="after which the windows of available repeat")
 
 
 SCHEDULES: dict[str, type[Sync | Async]] = {cls.name: cls for cls in (Sync, Async)}
@@ -175,6 +184,13 @@ def complete(
         raise _error(schedule, "interrupt", "must be false unless schedule.tau_cut says what is too stale")
     if schedule.interrupt and pool == "queue":
         raise _error(schedule, "interrupt", "must be false with schedule.pool=queue")
+    if schedule.period is not None and schedule.available is None:
+        raise _error(schedule, "period", "must be null without schedule.available, whose windows it repeats")
+    if schedule.available is not None:
+        for name, usual in {"join": None, "leave": None, "pool": pool if pool != "queue" else "idle"}.items():
+            if getattr(schedule, name) not in (usual, None):
+                allowed = f"must be {usual or 'null'} beside schedule.available, which says who can start"
+                raise _error(schedule, name, allowed)
     _check_changes(schedule, clients)
     everyone = brought.get("concurrency") == "all"
     concurrency = _concurrency(schedule, clients, per_update, refill, everyone)

@@ -6,9 +6,7 @@ rounds or on their number.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -18,8 +16,8 @@ import numpy as np
 from fedbench.counting import running_index, share_of
 from fedbench.errors import ConfigError
 from fedbench.fields import choice, integer, number, text
-from fedbench.files import as_given
 from fedbench.rng import Stream, fold, make_key, uniform
+from fedbench.schedule.client_files import lines_of, whole
 from fedbench.schedule.selection import select_draws, select_uniforms
 from fedbench.schedule.trace import DISCARDED, Floats, Ints, Trace
 
@@ -207,23 +205,10 @@ def _uniforms(trace: Trace, seed: int, word: int) -> Floats:
     return np.asarray(uniform(fold(make_key(seed, Stream.WORK, trace.client, trace.n), word)))
 
 
-def whole(text: str) -> int:
-    """A whole number as people write it; Python's int() takes 1_0 for 10. Raises ValueError and TypeError."""
-    if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
-        raise ValueError(text)
-    return int(text)
-
-
 def intervals(path: str, clients: int) -> tuple[Ints, Ints, Ints]:
     """Rows of a participation=file CSV: client, from, to (exclusive), each (rows,). Raises ConfigError."""
-    try:
-        with as_given(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows = [(reader.line_num, row) for row in reader]  # empty lines are no rows
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError("participation.path", path, f"cannot be read: {error}") from None
     presences = []
-    for line, row in rows:
+    for line, row in lines_of("participation.path", path):
         try:
             client, begin = whole(row["client"]), whole(row["from"])
             end = whole(row["to"]) if (row["to"] or "").strip() else GOOD

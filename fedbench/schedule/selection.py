@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -59,12 +60,14 @@ class Candidates:
         self._count(bucket, -1)
         return self._buckets[bucket].pop(rank - self._before[bucket])
 
-    def discard(self, client: int) -> None:
-        """Remove a client if it is a member."""
+    def discard(self, client: int) -> bool:
+        """Remove a client if it is a member; return whether it was."""
         bucket = client >> _SHIFT
-        if client in self._buckets[bucket]:
+        there = client in self._buckets[bucket]
+        if there:
             self._buckets[bucket].remove(client)
             self._count(bucket, -1)
+        return there
 
     def add(self, client: int) -> None:
         """Add a client that is not a member."""
@@ -84,9 +87,11 @@ class Pool:
     """
 
     def __init__(
-        self, policy: Async, clients: int, seed: int, leave: Mapping[int, float], join: Mapping[int, float]
-    ) -> None:
-        """`leave`, `join`: the times at which clients leave and join."""
+        self, policy: Async, clients: int, seed: int, leave: Mapping[int, float], join: Mapping[int, float],
+        openings: Sequence[Iterator[tuple[float, bool]]] = (),
+    ) -> None:  # fmt: skip
+        """`leave`, `join`: the times at which clients leave and join. `openings`: of each client the times at
+        which it begins (True) and ceases to be one that can start jobs; none: all always can."""
         self.policy = policy
         self.draws = select_draws(seed)
         self.leave, self.lowest = leave, policy.select == "lowest"
@@ -94,18 +99,36 @@ class Pool:
         changes = [(join[client], False, client) for client in late]
         changes += [(time, True, client) for client, time in self.leave.items()]
         self.changes = deque(sorted(changes))
-        self.candidates = Candidates(clients, np.setdiff1d(np.arange(clients), late))
+        self.candidates = Candidates(clients, np.setdiff1d(np.arange(0 if openings else clients), late))
+        self.away = {*range(len(openings))}  # who cannot start jobs now
+        self.resting = set(self.away)  # of these: who would be a candidate
+        self.openings = [(*next(times), client, times) for client, times in enumerate(openings)]
+        heapify(self.openings)
         self.gone: set[int] = set()
         self.pops = policy.pool not in ("all", "queue")  # a chosen client stops being a candidate
         self.returns_at_end = policy.pool == "idle_incl_buffered"  # until its upload arrives
         self.returns_at_update = policy.pool == "idle"  # or until its upload is applied
+        self.change(0)
 
     def next_change(self) -> float:
-        """The time of the next join or departure."""
-        return self.changes[0][0] if self.changes else NEVER
+        """The time at which somebody next joins, leaves, or begins or ceases to be available."""
+        return min(events[0][0] if events else NEVER for events in (self.changes, self.openings))
 
     def change(self, now: float) -> None:
-        """Let clients join and leave up to `now`."""
+        """Let clients join and leave, and become available or not, up to `now`."""
+        while self.openings and self.openings[0][0] <= now:
+            _, opens, client, more = heappop(self.openings)
+            if opens:
+                self.away.discard(client)
+                if client in self.resting:
+                    self.resting.discard(client)
+                    self.candidates.add(client)
+            else:
+                self.away.add(client)
+                if self.candidates.discard(client):
+                    self.resting.add(client)
+            if (event := next(more, None)) is not None:
+                heappush(self.openings, (*event, client, more))
         while self.changes and self.changes[0][0] <= now:
             _, leaves, client = self.changes.popleft()
             if leaves:
@@ -115,8 +138,10 @@ class Pool:
                 self.candidates.add(client)
 
     def back(self, client: int) -> None:
-        """Make a client that stopped working a candidate again, unless it left."""
-        if client not in self.gone:
+        """Make a client that stopped working a candidate again, unless it left; later, if it is away."""
+        if client in self.away:
+            self.resting.add(client)
+        elif client not in self.gone:
             self.candidates.add(client)
 
     def choose(self, slots: list[int], distinct: bool = False) -> list[int]:
@@ -133,7 +158,9 @@ class Pool:
 
     def _one(self, slot: int, pops: bool) -> int | None:
         if self.policy.pool == "self" and slot != ANYONE and slot not in self.gone:
-            return slot
+            if slot not in self.away:
+                return slot
+            self.resting.add(slot)
         if (size := len(self.candidates)) == 0:
             return None
         rank = 0 if self.lowest else int(next(self.draws) * size)

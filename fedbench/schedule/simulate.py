@@ -6,9 +6,10 @@ the seed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import takewhile
@@ -16,6 +17,7 @@ from itertools import takewhile
 import numpy as np
 
 from fedbench.errors import ConfigError
+from fedbench.schedule.client_files import Rows
 from fedbench.schedule.delays import BlockwiseDraws, Delays
 from fedbench.schedule.options import Async
 from fedbench.schedule.selection import ANYONE, NEVER, Pool
@@ -82,12 +84,17 @@ PATIENCE = 200_000
 class Simulation:
     """One pass over the events; `run` returns the trace."""
 
-    def __init__(self, policy: Async, per_update: int, rounds: int, durations: Delays, work: Draw) -> None:
-        """`durations` and `work` map (client, n) to the duration and to the fraction of the work done."""
+    def __init__(
+        self, policy: Async, per_update: int, rounds: int, durations: Delays, work: Draw,
+        windows: Rows | None = None,
+    ) -> None:  # fmt: skip
+        """`durations` and `work` map (client, n) to the duration and to the fraction of the work done.
+        `windows`: of each client, those in which it can start jobs; none: always."""
         clients, seed = durations.clients, durations.seed
         leave, join = dict(policy.leave or ()), dict(policy.join or ())
         self.concurrency = policy.concurrency or 0
-        others = [*leave.values(), *join.values(), policy.timeout]
+        times = {time for part in windows or () for window in part for time in window if time < NEVER}
+        others = [*leave.values(), *join.values(), policy.timeout, policy.period or 0.0, *times]
         self.clock = Clock(durations.all_given(), others, policy.p_fail > 0)
         ticks, self.unit = self.clock.ticks, self.clock.unit
         leave, join = ({client: ticks(time) for client, time in times.items()} for times in (leave, join))
@@ -96,7 +103,10 @@ class Simulation:
         expected = rounds * per_update + self.concurrency
         self.durations = BlockwiseDraws(durations, clients, expected)
         self.failures = BlockwiseDraws(work, clients, expected) if policy.p_fail > 0 else None
-        self.pool = Pool(policy, clients, seed, leave, join)
+        self.period = ticks(policy.period) if policy.period else NEVER
+        openings = [self._openings(part) for part in windows or ()]
+        self.pool = Pool(policy, clients, seed, leave, join, openings)
+        self.begun: float = 0  # when a job was last dispatched
         self.immediate, self.queueing = policy.refill == "immediate", policy.pool == "queue"
         self.interrupts = policy.interrupt
         self.ledger = Ledger()
@@ -126,8 +136,8 @@ class Simulation:
             while times and times[0] not in self.ends:
                 heappop(times)  # a time that is over, or at which only stopped jobs would have ended
             self.now = now = times[0] if times and times[0] < horizon else horizon
-            if now == NEVER:
-                break  # starved: no job can end, and nobody joins
+            if now == NEVER or (not self.ends and now - self.begun > self.period):
+                break  # starved: no job can end, and nobody joins, or whoever can start has been passed by
             if now == horizon:
                 pool.change(now)
             slots = self._tick()
@@ -143,6 +153,15 @@ class Simulation:
             if now == horizon:
                 horizon = pool.next_change()
         return self.ledger.trace(self.rounds, self.clients, self.per_update, self.concurrency)
+
+    def _openings(self, windows: Sequence[tuple[float, ...]]) -> Iterator[tuple[float, bool]]:
+        """When a client begins and ceases to be available, in ticks."""
+        ends = [(self.clock.ticks(time), opens) for window in windows
+                for time, opens in zip(window, (True, False), strict=True) if time < NEVER]  # fmt: skip
+        for turn in itertools.count():
+            yield from ((time + (turn * self.period if turn else 0), opens) for time, opens in ends)
+            if self.period == NEVER:
+                return
 
     def _tick(self) -> list[int]:
         """Handle all events of this instant, in job order; return the slots to refill now."""
@@ -233,6 +252,7 @@ class Simulation:
         chosen = self.pool.choose(slots, distinct)
         self.parked += len(slots) - len(chosen)
         self.in_flight += len(chosen)
+        self.begun = self.now if chosen else self.begun
         for client in chosen:
             job = self.ledger.dispatch(client, self.version, self.now / self.unit)
             if self.queueing:

@@ -1,1 +1,1 @@
-"""Sweeps: planning their jobs, running them through any Hydra launcher, and collecting their tables."""
+"""What Hydra starts, one run or a sweep of many: planned, computed by any launcher, collected in tables."""

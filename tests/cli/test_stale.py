@@ -16,6 +16,8 @@ CASES = {
     "dataset.path": ("data.npz", ["dataset=npz", "dataset.path=data.npz"]),
     "partition.path": ("part.npz", ["partition=file", "partition.path=part.npz"]),
     "participation.path": ("there.csv", ["participation=file", "participation.path=there.csv"]),
+    "delay.table": ("speeds.csv", ["delay=table", "delay.table=speeds.csv"]),
+    "schedule.available": ("there.csv", ["schedule=async", "schedule.available=there.csv"]),
     "init_from": ("model.pt", ["init_from=model.pt"]),
     "imports": ("stale_code.py", ["imports=[stale_code.py]"]),
 }

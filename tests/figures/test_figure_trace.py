@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from look_at import caption_of, laid_out, marked, outside, overlaps, texts
 
-from fedbench.errors import DataError
+from fedbench.cli import main
+from fedbench.errors import ConfigError, DataError
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.trace import draw_trace
 
@@ -90,6 +91,57 @@ def test_a_long_trace_shows_its_beginning(tmp_path: Path) -> None:
     page = laid_out(drawing)
     assert overlaps(page) == []
     assert " updates (▾) of 24 clients. Histogram: 20000 applied jobs; mean" in caption_of(page)
+
+
+def test_the_time_line_is_filled_and_the_clients_can_be_chosen(tmp_path: Path) -> None:
+    """40 clients take turns, one job of 1 at a time: of 14 updates only as many are shown as leave a quarter
+    of the time line filled, 4 updates by 4 clients; of chosen clients all 14."""
+    lines = [GOLDEN.splitlines()[0]]
+    lines += [f"{t},{t % 40},{t},{t},0,{t}.0,{t + 1}.0,applied" for t in range(200)]
+    place = jobs(tmp_path, "\n".join(lines) + "\n")
+    shown = draw_trace(place, PlotOptions(width="two")).points
+    assert shown[shown.part == "job"].client.tolist() == [0, 1, 2, 3]
+    drawing = draw_trace(place, PlotOptions(width="two", where={"client": ["3", "38"]}))
+    assert drawing.points[drawing.points.part == "job"].client.tolist() == [3, 38]
+    for where in ({"client": ["40"]}, {"algorithm": ["fedavg"]}):
+        with pytest.raises(ConfigError, match=r"must be client=N,\.\.\., with clients that have jobs"):
+            draw_trace(place, PlotOptions(where=where))
+
+
+def test_a_long_tail_of_staleness_has_one_bar(tmp_path: Path) -> None:
+    """Of 200 jobs one is 60 updates late: it does not stretch the histogram."""
+    lines = [GOLDEN.splitlines()[0]]
+    lines += [f"{t},{t},{0 if t == 60 else t},{t},0,{t}.0,{t + 1}.0,applied" for t in range(200)]
+    drawing = draw_trace(jobs(tmp_path, "\n".join(lines) + "\n"), PlotOptions(width="two"))
+    histogram = laid_out(drawing).figure.axes[1]
+    assert [patch.get_height() for patch in histogram.patches] == pytest.approx([199 / 200, 1 / 200])
+    assert histogram.get_xlabel() == "Staleness (last: 1 to 60)"
+
+
+def test_windows_and_the_survey_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MasFL asks all clients first, which takes 2; the windows, of every 10, count from there. A file that
+    has changed since is not drawn."""
+    monkeypatch.chdir(tmp_path)
+    Path("there.csv").write_text("client,from,to\n0,0,10\n1,3,5\n1,8,9\n2,0,4\n")
+    words = ["model=logistic", "rounds=8", "clients.total=3", "clients.per_round=1",
+             "schedule=async", "delay=constant", "delay.c=2", "schedule.available=there.csv",
+             "schedule.period=10", "schedule.concurrency=2", "trace=true", "progress=none",
+             "hydra.run.dir=one"]  # fmt: skip
+    assert main([*words, "algorithm=masfl"]) == 0
+    page = laid_out(draw_trace("one", PlotOptions(width="two", caption=True)))
+    bars: dict[int, list[tuple[float, float]]] = {}
+    for row in page.figure.axes[0].collections:
+        for box in row.get_paths() if row.get_gid() == "away" else ():
+            x, y = box.vertices.T
+            bars.setdefault(round(float(y.mean())), []).append((x.min(), x.max()))
+    assert bars[1][:3] == [(2.0, 5.0), (7.0, 10.0), (11.0, 15.0)]
+    assert bars[2][0] == (6.0, 12.0)
+    assert 0 not in bars
+    assert "survey of all clients lasts until 2. Grey: a client can start no job." in caption_of(page)
+    Path("there.csv").write_text("client,from,to\n0,0,10\n1,3,5\n2,0,4\n")
+    assert "Not drawn: the windows, as there.csv is gone" in caption_of(
+        laid_out(draw_trace("one", PlotOptions(width="two", caption=True)))
+    )
 
 
 @pytest.mark.parametrize(
