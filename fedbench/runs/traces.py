@@ -86,6 +86,6 @@ def build_trace(
     return trace
 
 
-def survey_offset(config: Config, names: Sequence[str]) -> float:
+def survey_offset(config: Config, names: Sequence[str] = ()) -> float:
     """Virtual time of the exchange with all clients before round 0: that of the slowest client."""
     return Delays(config.delay, config.clients.total, config.seed, names).survey()

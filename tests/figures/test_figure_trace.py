@@ -134,8 +134,8 @@ def test_windows_and_the_survey_are_drawn(tmp_path: Path, monkeypatch: pytest.Mo
         for box in row.get_paths() if row.get_gid() == "away" else ():
             x, y = box.vertices.T
             bars.setdefault(round(float(y.mean())), []).append((x.min(), x.max()))
-    assert bars[1][:3] == [(2.0, 5.0), (7.0, 10.0), (11.0, 15.0)]
-    assert bars[2][0] == (6.0, 12.0)
+    assert bars[1] == [(2.0, 5.0), (7.0, 10.0), (11.0, pytest.approx(12.0))]
+    assert bars[2] == [(6.0, pytest.approx(12.0))]
     assert 0 not in bars
     assert "survey of all clients lasts until 2. Grey: a client can start no job." in caption_of(page)
     Path("there.csv").write_text("client,from,to\n0,0,10\n1,3,5\n2,0,4\n")
