@@ -19,7 +19,8 @@ from fedbench.engine.cohort import CohortTrainer
 from fedbench.engine.executors import LocalProgram
 from fedbench.engine.objective import DeviceData, Objective, cross_entropy
 from fedbench.engine.state import MemoryStore, StateStore
-from fedbench.method import Algorithm, Counts, Setting
+from fedbench.method import Algorithm, Counts, Outputs, Setting
+from fedbench.method.outputs import made_up
 from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.runs.server_loop import ServerLoop
 
@@ -99,6 +100,7 @@ def make_walk(
     rates: dict[str, Callable[[int], float]] | None = None,
     optimizer: Optimizer = PLAIN,
     clip_norm: float | None = None,
+    outputs: Callable[[], Outputs] = made_up,
 ) -> ServerLoop:
     """A started walk (survey done) over `trace` in float64 on the CPU."""
     model = model.to(dtype)
@@ -114,7 +116,7 @@ def make_walk(
     counts = Counts(S=per_round, N=clients, K=K, T=trace.updates)
     norm = objective.layout.positions(set())
     sizes, clips = tuple(objective.layout.sizes), clip_norm is not None
-    setting = Setting(counts, schedule, objective.layout.d, norm, sizes, optimizer, clips)
+    setting = Setting(counts, schedule, objective.layout.d, norm, sizes, optimizer, clips, outputs=outputs)
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, not planner.equal_steps, optimizer, clip_norm)
     executor = make_executor(engine, program, Sizes(chunk))

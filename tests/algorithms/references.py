@@ -281,6 +281,53 @@ class Ditto(Reference):
         return self.v
 
 
+class APFL(Ditto):
+    """The client's own model moves by what it has in a mixture, before y does."""
+
+    def start(self, theta: Vector) -> None:
+        super().start(theta)
+        self.alpha = np.full(self.p.N, self.h["alpha"])
+
+    def direction(self, i: int, k: int, y: Vector, theta: Vector) -> Vector:
+        q, alpha = self.grad(i, k, y), self.alpha[i]
+        of_mixture = self.grad(i, k, alpha * self.v[i] + (1 - alpha) * y)
+        if self.h["adaptive"]:
+            self.alpha[i] = np.clip(alpha - self.eta * (self.v[i] - y) @ of_mixture, 0, 1)
+        self.v[i] = self.v[i] - self.eta * alpha * of_mixture
+        return q
+
+    def personal(self, theta: Vector) -> Vector:
+        return self.alpha[:, None] * self.v + (1 - self.alpha)[:, None] * theta
+
+
+class PFedMe(Ditto):
+    """The client's model solves its local problem; the copy of the global one follows it."""
+
+    def local(self, i: int, theta: Vector) -> Vector:
+        w, v, lam = theta, theta, self.h["lam"]
+        for k in range(self.b.K[i]):
+            for _ in range(self.h["inner_steps"]):
+                v = v - self.eta * (self.grad(i, k, v) + lam * (v - w))
+            w = w - self.h["outer_lr"] * lam * (w - v)
+        self.v[i] = v
+        return w
+
+
+class FedNTD(Reference):
+    """d KL / d logits over the other classes: their probabilities here, less those of the global model."""
+
+    def direction(self, i: int, k: int, y: Vector, theta: Vector) -> Vector:
+        samples, tau = self.b.samples[i, self.t, k], self.h["temperature"]
+        x, labels = self.p.x[samples], self.p.y[samples]
+        others = []
+        for model in (y, theta):
+            p = self.p.probabilities(model, x) ** (1 / tau)
+            p[np.arange(len(x)), labels] = 0
+            others.append(p / p.sum(1, keepdims=True))
+        error = self.h["beta"] / tau * (others[0] - others[1]) / len(x)
+        return self.grad(i, k, y) + np.concatenate([(error.T @ x).ravel(), error.sum(0)])
+
+
 # ---- control variates and momentum ---------------------------------------------------------------------
 
 

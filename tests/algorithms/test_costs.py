@@ -56,7 +56,11 @@ COSTS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(
         ("fedper", "fedrep"), (0.6, 0.6, 0, 0, 0.4, 0, 1, 0)
     ),  # of 1000 numbers 400 are the head's
-    "ditto": (1, 1, 0, 0, 1, 0, 2, 0),
+    **dict.fromkeys(("ditto", "apfl"), (1, 1, 0, 0, 1, 0, 2, 0)),
+    "pfedme inner_steps=3": (1, 1, 0, 0, 1, 0, 3, 0),
+    "moon": (1, 1, 0, 0, 1, 0, 1, 0),
+    "fedntd": FEDAVG,
+    "fedproto": (0.17, 0.17, 0, 0, 1, 0.17, 1, 0),  # ten classes: 16 features and a number
     "local": (0, 0, 0, 0, 1, 0, 1, 0),
     "fedproxvr": (1, 1, 0, 0, 0, 0, 2, 1),
     "fedproxvr estimator=sarah": (1, 1, 0, 0, 0, 0, 2, 1),
@@ -89,12 +93,14 @@ def test_costs_are_those_of_the_table_and_as_much_per_number_of_a_large_model(ca
     *sizes, calls, passes = COSTS[case]
     name, *words = case.split()
     values: dict[str, Any] = dict(word.split("=") for word in words)
-    if "option" in values:
-        values["option"] = int(values["option"])
+    for number in values.keys() & {"option", "inner_steps"}:
+        values[number] = int(values[number])
     assert cost(name, **values) == Cost(*(round(1000 * size) for size in sizes), calls, passes)
     expected = [round(LARGE * size) for size in sizes]
     if case == "fedadamw":  # its moments are a number for each of three tensors, however large
         expected = [LARGE * int(size) + 3 * (size != int(size)) for size in sizes]
+    elif case == "fedproto":  # prototypes do not grow with the model
+        expected = [LARGE * int(size) or round(1000 * size) for size in sizes]
     assert of_a_large_model(algorithms.get(name).create(values)) == Cost(*expected, calls, passes)
 
 

@@ -83,6 +83,12 @@ CASES: dict[str, Case] = {
     "fedper": Case("fedper", plain.FedBN, {"lr": 0.2, "server_lr": 1.2}),
     "fedrep": Case("fedrep", plain.FedRep, {"lr": 0.2, "server_lr": 1.2, "head_share": 0.6}),
     "ditto": Case("ditto", plain.Ditto, {"lr": 0.2, "server_lr": 1.2, "lam": 0.7}),
+    "apfl": Case("apfl", plain.APFL, {"lr": 0.2, "server_lr": 1.2, "alpha": 0.3, "adaptive": False}),
+    "apfl adaptive": Case("apfl", plain.APFL, {"lr": 0.2, "server_lr": 1.2, "alpha": 0.3, "adaptive": True}),
+    "pfedme": Case(
+        "pfedme", plain.PFedMe, {"lr": 0.1, "server_lr": 1.2, "outer_lr": 0.2, "lam": 2.0, "inner_steps": 3}
+    ),
+    "fedntd": Case("fedntd", plain.FedNTD, {"lr": 0.2, "server_lr": 1.2, "beta": 0.8, "temperature": 1.5}),
     "scaffold": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 2}),
     "scaffold 1": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 1}),
     "feddyn": Case("feddyn", plain.FedDyn, {"lr": 0.2, "alpha": 0.5}),
