@@ -88,6 +88,8 @@ CASES: dict[str, Case] = {
     "pfedme": Case(
         "pfedme", plain.PFedMe, {"lr": 0.1, "server_lr": 1.2, "outer_lr": 0.2, "lam": 2.0, "inner_steps": 3}
     ),
+    # where features do not depend on the model, it is FedAvg; test_features.py has a network
+    "moon": Case("moon", plain.Reference, {"lr": 0.2, "server_lr": 1.3, "mu": 2.0, "temperature": 0.4}),
     "fedntd": Case("fedntd", plain.FedNTD, {"lr": 0.2, "server_lr": 1.2, "beta": 0.8, "temperature": 1.5}),
     "scaffold": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 2}),
     "scaffold 1": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 1}),

@@ -18,6 +18,7 @@ RUN_BY = {
     "test_async_rederivations": {case[0] for case in test_async_rederivations.CASES.values()},
     "test_ringmaster": {"ringmaster_asgd"},
     "test_local": {"local"},
+    "test_features": {"moon", "fedproto"},
 }
 
 
