@@ -30,7 +30,7 @@ NEED_SGD = {"scaffold", "scaffold_exp", "vrl_sgd"}
 OWN_STEPS = {
     "ace", "adamasfl", "delta_sgd", "dude_asgd", "fafed", "fedadamw", "fedadt", "fedavg_m", "fedcm",
     "fedlada", "fednova", "fedproxvr", "fedsps", "local_amsgrad", "masfl", "mime", "mimelite", "padamfed",
-    "padamfed_vr", "ringmaster_asgd", "scaffold_m", "scaffold_m_vr",
+    "padamfed_vr", "pfedme", "ringmaster_asgd", "scaffold_m", "scaffold_m_vr",
 }  # fmt: skip
 NOT_CLIPPED = {
     "ace", "adamasfl", "dude_asgd", "fafed", "fedproxvr", "fedsps", "masfl", "mime", "mimelite", "padamfed",
