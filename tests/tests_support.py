@@ -47,6 +47,7 @@ class FixedTrace:
             seen[c] = self.n[j] + 1
         self.start_version = self.applied_update = rounds
         self.updates = len(self.cohorts)
+        self.position = np.concatenate([np.arange(len(row)) for row in self.cohorts])
         self.earlier = np.zeros(len(self.client), dtype=np.int64)
         self.work, self.copies = np.ones(len(self.client)), None
 
@@ -120,7 +121,8 @@ def make_walk(
     algorithm.bind(setting)
     program = LocalProgram(algorithm, objective, not planner.equal_steps, optimizer, clip_norm)
     executor = make_executor(engine, program, Sizes(chunk))
-    trainer = CohortTrainer(executor, planner, store or MemoryStore(clients, "cpu"), chunk, dtype)
+    place, asked = store or MemoryStore(clients, "cpu"), {"number": None}
+    trainer = CohortTrainer(executor, planner, place, chunk, dtype, asked=asked)
     theta = objective.layout.flatten({n: p.detach() for n, p in model.named_parameters()}).clone()
     values = hyper if hyper is not None else algorithm.resolve(counts)
     config = SimpleNamespace(eval=Eval())

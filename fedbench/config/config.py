@@ -263,6 +263,16 @@ class Settings:
         help="stop after this many evaluations without a better test accuracy",
         role=WHEN,
     )
+    aggregation: str = choice(
+        "mean",
+        ("mean", "median", "trimmed_mean", "krum"),
+        help="of what clients send; the others count all uploads alike, coordinate by coordinate (median, "
+        "trimmed_mean), or take one client's (krum)",
+        role=METHOD,
+    )
+    byzantine: int = integer(
+        1, low=0, help="f, uploads of an update that may be anything, for trimmed_mean and krum", role=METHOD
+    )
     target: float | None = share(None, null="never", help="stop when the test accuracy reaches it", role=WHEN)
     clients: Clients = section(Clients, WHEN)
     local: Local = section(Local, METHOD)

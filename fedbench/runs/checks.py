@@ -20,6 +20,7 @@ from fedbench.engine.objective import TASKS
 from fedbench.errors import ConfigError
 from fedbench.fields import AVERAGE, unread
 from fedbench.method import Algorithm, Setting
+from fedbench.method.aggregation import BEYOND
 from fedbench.method.cost import Cost
 from fedbench.models.layers import BatchNorm2d
 from fedbench.runs import traces
@@ -63,6 +64,26 @@ def check_schedule(config: Config, method: Algorithm) -> None:
         raise ConfigError("participation", chosen.name, allowed)
 
 
+def check_aggregation(config: Config, method: Algorithm) -> None:
+    """Refuse another aggregate than the mean where an update has too few uploads, or the method needs a mean
+    or none."""
+    needed = 2 * config.byzantine * (config.aggregation != "median") + BEYOND[config.aggregation]
+    if config.clients.per_round < needed:
+        allowed = (
+            f"must be at least {needed} with aggregation={config.aggregation} byzantine={config.byzantine}"
+        )
+        raise ConfigError("clients.per_round", config.clients.per_round, allowed)
+    late = config.schedule.name == "async" and type(method).arrival_weight is not Algorithm.arrival_weight
+    for applies, why in (
+        (method.stacks, "has an aggregate of its own"),
+        (method.caches, "keeps each client's last upload as a part of a mean"),
+        (method.survey is not None, "also averages a survey of the clients"),
+        (late, "weighs late uploads less"),
+    ):
+        if applies:
+            raise ConfigError("aggregation", config.aggregation, f"must be mean: {method.name} {why}")
+
+
 def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool) -> None:
     """Refuse what does not fit the data's task: a loss, metrics, fine-tuning, a method evaluated by class,
     clients' scores. Refuse noise on tokens or with a single client, too. `whose_tests`: clients of the test
@@ -81,6 +102,9 @@ def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool
             why = f"the clients of {method.name} have models of their own"
         allowed = f"fine-tunes one classification model, but {why}"
         raise ConfigError("eval.finetune_steps", asked.finetune_steps, allowed)
+    if config.participation.attack == "label_flip" and ds.task != "classification":
+        allowed = f"flips labels of classes, but dataset={ds.name} is {ds.task}"
+        raise ConfigError("participation.attack", "label_flip", allowed)
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
@@ -172,6 +196,12 @@ def check_local_steps(config: Config, method: Algorithm, hyper: Mapping[str, flo
     if here.stragglers and here.straggler_work == "drop" and not cost.uplink:
         allowed = f"must be partial: {method.name}'s clients send nothing that could be dropped"
         raise ConfigError("participation.straggler_work", "drop", allowed)
+    for key, value, usual in (
+        ("participation.attack", here.attack, "none"),
+        ("aggregation", config.aggregation, "mean"),
+    ):
+        if value not in (usual, "label_flip") and not cost.uplink:
+            raise ConfigError(key, value, f"must be {usual}: {method.name}'s clients send nothing")
     if asked.finetune_steps and asked.finetune_lr is None and "lr" not in hyper:
         raise ConfigError("eval.finetune_lr", None, f"must be a number > 0: {method.name} has no lr")
     if optimizer.plain or cost.descends:

@@ -31,7 +31,7 @@ from fedbench.method.hooks import Hooks
 from fedbench.method.interface import ASKED
 from fedbench.models import registry
 from fedbench.models.layers import norm_parameters
-from fedbench.runs import checks, own_models, traces
+from fedbench.runs import attacks, checks, own_models, traces
 from fedbench.runs.model_files import example_outputs, initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
@@ -153,6 +153,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     """The problem of a configuration. Raises ConfigError or DataError with a one-line message."""
     imports.load(config)
     method = algorithms.get(config.algorithm.name).create(dict(config.algorithm.options))
+    method = attacks.as_run(config, method)
     checks.check_schedule(config, method)
 
     dataset = session.dataset(config)
@@ -161,6 +162,7 @@ def problem_of(config: Config, session: Session) -> Problem:
     division = _division(config, dataset, own_tests)
     checks.check_division(config, division.sizes, division.test_client)
     traces.policy_and_delays(config, method.dispatch, division.users or ())  # files may name clients
+    dataset = attacks.poisoned(config, dataset, division.assignment)
 
     model = initial_model(config, dataset)
     if not is_own(registry.get(config.model.name)):

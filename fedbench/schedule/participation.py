@@ -49,6 +49,17 @@ class Participation:
         "server drops it, and what the client keeps stays as it was before",
     )
 
+    attack: str = choice(
+        "none",
+        ("none", "label_flip", "sign_flip"),
+        help="what the attackers do; label_flip: they train with label C - 1 - y in place of y (of C "
+        "classes), so these are training labels in all that is measured; sign_flip: they send the negative "
+        "of what the method has them send",
+    )
+    attackers: float = number(
+        0.2, low=0.0, high=1.0, help="share of all clients that attack: those with the lowest numbers"
+    )
+
     def check(self, clients: int, per_round: int) -> None:
         """Raise ConfigError if the option does not fit N = `clients` and S = `per_round`."""
 
