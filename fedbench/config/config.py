@@ -126,6 +126,18 @@ class Local:
     )
 
 
+BALANCED = "balanced"
+
+
+def _class_weight(value: Any) -> str | tuple[float, ...]:
+    if value == BALANCED:
+        return BALANCED
+    fit = isinstance(value, list | tuple) and all(type(one) in (int, float) for one in value)
+    if not fit or not all(0 < one < float("inf") for one in value):
+        raise ValueError
+    return tuple(map(float, value))
+
+
 @dataclass(frozen=True)
 class Loss:
     """The objective."""
@@ -138,6 +150,15 @@ class Loss:
     )
     weight_decay: float = nonnegative(0.0, help="w: adds w/2 |theta|^2 to the objective")
     scale: float = positive(1.0, help="multiplies the objective")
+    class_weight: str | tuple[float, ...] | None = custom(
+        None,
+        _class_weight,
+        f"{BALANCED}, or a list of positive numbers, one for each class",
+        null="1 for every class",
+        help="multiplies the loss of a training sample by the weight of its class; a batch's loss is the mean"
+        " of these products. balanced: n / (classes * n_c), of n training samples of all clients with n_c of "
+        "class c. test_loss and train_loss are without",
+    )
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -190,10 +190,12 @@ class Objective:
         weight_decay: float = 0.0,
         scale: float = 1.0,
         half: bool = False,
+        class_weight: Tensor | None = None,
     ) -> None:
         """`half`: forward and backward passes compute products in bfloat16 (autocast); losses, parameters and
-        gradients keep their type."""
-        self.half = half
+        gradients keep their type. `class_weight` (classes,): what the losses of training samples are
+        multiplied by."""
+        self.half, self.class_weight = half, class_weight
         self.model, self.data, self.loss = model.train(), data, loss
         self.weight_decay, self.scale = weight_decay, scale
         self.layout = Layout(model)
@@ -229,6 +231,11 @@ class Objective:
             grad, value = self.scale * grad, self.scale * value
         return value, grad, {name: value.detach() for name, value in moved.items()}
 
+    def weighted(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Losses (B,) of training samples, times the weights of their classes."""
+        losses = self.loss(logits, y)
+        return losses if self.class_weight is None else losses * rows(self.class_weight, y)
+
     def moved(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Running statistics after a forward pass on one mini-batch."""
         with torch.no_grad():
@@ -246,7 +253,7 @@ class Objective:
         y, weights = gathered[1:]
         if loss is None:
             logits, moving = self._logits(params, statistics, batch, gathered)
-            losses = self.loss(logits, y)
+            losses = self.weighted(logits, y)
         else:
             outputs, moving = self._outputs(params, statistics, batch, gathered)
             losses = loss(outputs)
@@ -284,7 +291,7 @@ class Objective:
                 raise RunError(f"the model's features: its last layer is passed {len(found)} times, not once")
             return found[0].to(logits.dtype)
 
-        return Outputs(logits, *gathered[1:], self.loss, features), moving
+        return Outputs(logits, *gathered[1:], self.weighted, features), moving
 
     def outputs(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> Outputs:
         """All outputs of the model on one mini-batch. Nothing is differentiated, and no statistics move."""

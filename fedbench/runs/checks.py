@@ -108,6 +108,12 @@ def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool
     if config.loss.kind not in (None, fits):
         allowed = f"does not fit dataset={ds.name} ({ds.task}); must be {fits}, or null"
         raise ConfigError("loss.kind", config.loss.kind, allowed)
+    if (weights := config.loss.class_weight) is not None and ds.task != "classification":
+        raise ConfigError("loss.class_weight", weights, f"must be null: dataset={ds.name} is {ds.task}")
+    if isinstance(weights, tuple) and len(weights) != ds.classes:
+        called = f": {', '.join(map(str, ds.labels[:20]))}" if ds.labels else ""
+        allowed = f"must have {ds.classes} weights, one for each class of dataset={ds.name}{called}"
+        raise ConfigError("loss.class_weight", list(weights), allowed)
     if method.is_personal and ds.task != "classification":
         allowed = f"is evaluated by class, but dataset={ds.name} has no classes ({ds.task})"
         raise ConfigError("algorithm", method.name, allowed)

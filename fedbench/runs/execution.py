@@ -301,7 +301,8 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
         options = sorted((key, repr(value)) for key, value in config.model.options.items())
         how = placement.device, problem.dtype, config.precision, config.deterministic, placement.threads
         noise = config.dataset.noise and (config.dataset.noise, problem.division.assignment.tobytes())
-        more = [noise] if noise else []
+        weights = problem.class_weight
+        more = [one for one in (noise, None if weights is None else weights.tobytes()) if one]
         reused = _is_reused(problem, placement.load, placement.device)
         rest = (config.model.name, *options), config.loss, *how, reused, *more
 
@@ -345,7 +346,9 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
         each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
         noise = each.to(device, dtype)
     inputs = to_input(x) if _is_reused(problem, placement.load, device) else None
-    tensors = (x, y, *(tensor for tensor in (mean, std, black, noise, inputs) if tensor is not None))
+    by_class = problem.class_weight
+    weights = None if by_class is None else torch.from_numpy(by_class).to(device, dtype)
+    tensors = (x, y, *(t for t in (mean, std, black, noise, inputs, weights) if t is not None))
     return Objective(
         copy.deepcopy(problem.model).to(device),
         DeviceData(x, y, to_input, None if black is None else augment, noise, tensors, inputs),
@@ -353,6 +356,7 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
         weight_decay=loss.weight_decay,
         scale=loss.scale,
         half=problem.config.precision == "bf16",
+        class_weight=weights,
     )
 
 

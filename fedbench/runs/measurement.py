@@ -38,6 +38,8 @@ class Measurement:
         of_objective = problem.sample_weights
         each = np.where(of_objective > 0, 1 / len(division.trained), 0.0)
         self.plain = torch.from_numpy(each).to(device, problem.dtype)
+        if problem.class_weight is not None:  # a part of each f_i
+            of_objective = of_objective * problem.class_weight[problem.dataset.y_train.numpy()]
         self.weights = torch.from_numpy(of_objective).to(device, problem.dtype)
         held_out = torch.from_numpy(division.validation).to(device)
         self.validation = execution.evaluator.over(held_out) if len(held_out) else None

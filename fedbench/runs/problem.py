@@ -14,7 +14,7 @@ from torch import nn
 
 from fedbench import algorithms
 from fedbench.config import imports
-from fedbench.config.config import DEFAULT_STEPS, MEAN_OF_TWO, Config, Local
+from fedbench.config.config import BALANCED, DEFAULT_STEPS, MEAN_OF_TWO, Config, Local
 from fedbench.config.overrides import written
 from fedbench.data import Dataset, partitions, transforms
 from fedbench.data.dataset import joined
@@ -135,6 +135,18 @@ class Problem:
         else:
             weights[trained] = 1.0 / (self.counts.N * division.sizes[division.assignment[trained]])
         return weights
+
+    @property
+    def class_weight(self) -> np.ndarray | None:
+        """What the loss of a training sample of each class (classes,) is multiplied by; None: by nothing."""
+        asked = self.config.loss.class_weight
+        if asked is None:
+            return None
+        if asked != BALANCED:
+            return np.array(asked)
+        labels = self.dataset.y_train.numpy()[self.division.trained]
+        counts = np.bincount(labels, minlength=self.dataset.classes)
+        return len(labels) / (self.dataset.classes * np.maximum(counts, 1))
 
     @cached_property
     def trace(self) -> Trace:
