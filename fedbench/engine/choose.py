@@ -102,6 +102,9 @@ SAFETY = 1.25
 """Compiling must save this many times the seconds that it takes."""
 GRAIN = 2**15
 """Numbers of a tensor below which torch gives them to a single thread (at::internal::GRAIN_SIZE)."""
+CONVOLVED = 23_000
+"""Numbers an operation, on average in a step with convolutions, from which clients go one at a time: vmap
+makes grouped convolutions of several."""
 TRIAL = 7.4
 """Seconds that torch takes, once on a machine, to find out what its compiler can do."""
 CACHE = 2**22
@@ -162,10 +165,11 @@ def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device) -> i
     client after another (`ModelCost.alone`) gain nothing either, and would copy what they keep.
 
     Beside a bare loop, one and ten clients at once took (B = 20, one thread): resnet18 of width 8 (75,000
-    numbers an operation) 1.06 and 1.34, of width 16 (152,000) 0.91 and 1.08; but cnn_small (21,000) 0.90 and
-    0.60. Between them, LeNet-5 on CIFAR-10 (25,000) took 1.00 and 1.31.
+    numbers an operation) 1.06 and 1.34, of width 16 (152,000) 0.91 and 1.08, LeNet-5 on CIFAR-10 (25,300)
+    1.00 and 1.31; but cnn_small (20,600) 0.90 and 0.60. The rule is wrong by 0.08 for the cnn on MNIST (146,000).
     """
-    busy = load.cost.alone or _numbers_an_operation(load) >= GRAIN * threads
+    enough = CONVOLVED if load.cost.convolutions else GRAIN
+    busy = load.cost.alone or _numbers_an_operation(load) >= enough * threads
     return 1 if device.type == "cpu" and busy else chunk
 
 

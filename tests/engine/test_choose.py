@@ -209,11 +209,15 @@ def test_clients_whose_operations_keep_a_thread_busy_go_one_after_another() -> N
     resnet = ModelCost(operations=142, written=522489.0, shared=176405.0, convolutions=20)
     load = Load(resnet, 176402, 20, 10, calls=10**6)
     assert plain_chunk(load, 10, 1, CPU) == plain_chunk(load, 10, 2, CPU) == 1
-    assert plain_chunk(load, 10, 3, CPU) == 10  # 98,304 are needed
+    assert plain_chunk(load, 10, 4, CPU) == 10  # 92,000 are needed
     assert plain_chunk(load, 10, 1, torch.device("cuda")) == 10
-    assert plain_chunk(replace(load, batch=8), 10, 1, CPU) == 10  # 30,678
+    assert plain_chunk(replace(load, batch=5), 10, 1, CPU) == 10  # 19,640
     assert expected_gain_seconds(load, CPU) == 0
     assert expected_gain_seconds(replace(load, batch=8), CPU) > 0
+    lenet = ModelCost(operations=34, written=38873.0, shared=83129.0, convolutions=2)
+    cnn_small = ModelCost(operations=44, written=44241.0, shared=21843.0, convolutions=2)
+    for cost, chunk in (lenet, 1), (cnn_small, 10):  # 25,311 and 20,606 numbers an operation
+        assert plain_chunk(replace(load, cost=cost), 10, 1, CPU) == chunk
     words = ["dataset=synthetic", "model=mlp", "model.hidden=[2048]", "device=cpu", "clients.per_round=3"]
     for more, chunk in (["local.batch_size=512", "threads=1"], 1), (["local.batch_size=2", "threads=1"], 3):
         assert Run(compose_config([*words, *more])).placement.choice.chunk == chunk
