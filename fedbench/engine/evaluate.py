@@ -57,6 +57,12 @@ class Evaluator:
         other.further = other._further(self.further.names if self.further else ())
         return other
 
+    def ordered(self, order: Tensor) -> Evaluator:
+        """An evaluator with the test set in another order (m,)."""
+        other = copy.copy(self)
+        other.x, other.y, other._inputs, other._shared = self.x[order], self.y[order], None, False
+        return other
+
     def test(self, theta: Tensor, statistics: Vectors) -> tuple[float, float]:
         """(mean test loss, the task's score: accuracy in [0, 1]) over the whole test set."""
         losses, marks = self.whole(theta, statistics)
@@ -68,12 +74,14 @@ class Evaluator:
         n = len(self.y)
         if self.further:
             self.further.reset()
-        batches = [slice(at, min(at + self.batch, n)) for at in range(0, n, self.batch)]
+        batches = _slices(0, n, self.batch)
         return self._mark({**self.layout.unflatten(theta), **statistics}, batches, self.further)
 
-    def per_sample(self, theta: Tensor, statistics: Vectors, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(losses, the task's marks, such as whether each is right) of the test samples `index` (m,)."""
-        return self._mark({**self.layout.unflatten(theta), **statistics}, index.split(self.batch))
+    def per_sample(self, theta: Tensor, statistics: Vectors, at: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """(losses, the task's marks, such as whether each is right) of the test samples `at`: indices (m,),
+        or a slice, which copies nothing."""
+        batches = _slices(at.start, at.stop, self.batch) if isinstance(at, slice) else at.split(self.batch)
+        return self._mark({**self.layout.unflatten(theta), **statistics}, batches)
 
     def _mark(
         self, values: Vectors, batches: Iterable[Tensor | slice], further: FurtherMetrics | None = None
@@ -133,3 +141,8 @@ class Evaluator:
     def minimised_gradient(self, gradient: Tensor, theta: Tensor) -> Tensor:
         """grad f(theta) (d,), from that of the mean loss under the run's client weighting."""
         return self.objective.scale * (gradient + self.objective.weight_decay * theta)
+
+
+def _slices(start: int, end: int, size: int) -> list[slice]:
+    """Slices of at most `size` from `start` to `end`."""
+    return [slice(at, min(at + size, end)) for at in range(start, end, size)]

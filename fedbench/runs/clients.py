@@ -114,7 +114,10 @@ class PersonalEvaluator:
         """`kind` (m,): the kind of each sample. `weights`: client ids (c,), on the samples' device -> the
         weight of a sample of each kind for these clients (c, kinds), float64; a client's samples together
         weigh 1, or 0 if it has none."""
-        self.evaluator, self.kind, self.weights, self.clients = evaluator, kind, weights, clients
+        self.order = kind.argsort(stable=True)  # so the samples of a kind are a slice, for every client
+        self.evaluator, self.kind = evaluator.ordered(self.order), kind[self.order]
+        self.ends = [0, *torch.bincount(kind).cumsum(0).tolist()]
+        self.weights, self.clients = weights, clients
 
     @classmethod
     def of_test_set(cls, execution: Execution) -> PersonalEvaluator:
@@ -170,10 +173,19 @@ class PersonalEvaluator:
         """Add weighted losses, right answers and weights to `sums` (3, N), for each client and its model."""
         weights = self.weights(ids)
         holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
-        parts = [torch.nonzero(kind[self.kind] == k).flatten() for k in range(holders.shape[1])]
+        parts = [self._samples(torch.nonzero(kind == k).flatten()) for k in range(holders.shape[1])]
         each = zip(ids, holders, weights, models, strict=True)
         for client, held, weight, (theta, statistics) in each:
-            for index in (part for part, has in zip(parts, held, strict=True) if has and len(part)):
-                lost, marks = self.evaluator.per_sample(theta, statistics, index)
-                share = weight[self.kind[index]]
+            for part in (part for part, has in zip(parts, held, strict=True) if has and part is not None):
+                lost, marks = self.evaluator.per_sample(theta, statistics, part)
+                share = weight[self.kind[part]]
                 sums[:, client] += torch.stack((lost.double() * share, marks.double() * share, share)).sum(1)
+
+    def _samples(self, kinds: Tensor) -> Tensor | slice | None:
+        """Where the samples of these kinds are; None: there are none."""
+        spans = [(self.ends[k], self.ends[k + 1]) for k in kinds.tolist() if k + 1 < len(self.ends)]
+        spans = [(start, end) for start, end in spans if start < end]
+        if len(spans) <= 1:
+            return slice(*spans[0]) if spans else None
+        index = torch.cat([torch.arange(*span, device=self.order.device) for span in spans])
+        return index[self.order[index].argsort()]  # as they were given

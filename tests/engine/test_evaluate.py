@@ -37,6 +37,10 @@ def test_whole_is_every_sample_by_index(n: int, monkeypatch: pytest.MonkeyPatch)
         losses, marks = evaluator.per_sample(theta, {}, index)
         torch.testing.assert_close(losses.flip(0), whole[0][0])
         assert torch.equal(marks.flip(0), out.argmax(1) == y)
+        backwards = evaluator.ordered(index)
+        torch.testing.assert_close(backwards.whole(theta, {})[0], losses)
+        assert torch.equal(backwards.per_sample(theta, {}, slice(n // 3, n))[1], marks[n // 3 :])
+        del asked[1 if small else 3 * len(range(0, n, 5)) :]  # what was made for them
         torch.testing.assert_close(whole[1][0], nn.functional.cross_entropy(out, y, reduction="none"))
         assert sum(asked) == (n if small else 3 * n)  # made once where they are kept
         found.append(whole[1][0])

@@ -29,7 +29,7 @@ def own_models(running: Execution) -> list[nn.Module]:
     for i in range(walk.counts.N):
         module = copy.deepcopy(running.evaluator.model)
         shared = walk.algorithm.shared(walk.theta)  # type: ignore[attr-defined]
-        theta = walk.algorithm.join(shared, kept["norm"][i])  # type: ignore[attr-defined]
+        theta = walk.algorithm.join(shared, kept["own"][i])  # type: ignore[attr-defined]
         statistics = {name: kept[f"statistics:{name}"][i] for name in walk.statistics}
         module.load_state_dict({**running.evaluator.layout.unflatten(theta), **statistics}, strict=False)
         made.append(module)
