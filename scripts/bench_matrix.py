@@ -55,6 +55,7 @@ CHARACTERS = _fedavg("npz", 20, 5, 10, "local.steps=2 dataset.path=characters.np
 EPOCH, TEN = "local.epochs=1", "model=mlp local.steps=10"
 ONE = "clients.per_round=1 schedule=async delay=uniform schedule.concurrency=10 local.steps=10 rounds=1000"
 MANY = "schedule=async delay=uniform schedule.concurrency=50 rounds=200"
+NO_RATE = "algorithm.lr= algorithm.server_lr=0.05"
 RATES = "algorithm.lr=0.01 algorithm.server_lr=0.1 algorithm.beta=0.5"
 
 CELLS: dict[str, str] = {
@@ -87,7 +88,7 @@ CELLS: dict[str, str] = {
     "FedAsync, S=1, cnn_small": f"{MNIST} {ONE} algorithm=fedasync model=cnn_small",
     "FedAsync, S=1, digits": f"{DIGITS} {ONE} algorithm=fedasync model=mlp",
     "FedAsync, S=1, resnet18 w8": f"{CIFAR} {ONE} algorithm=fedasync model=resnet18 model.width=8",
-    "Ringmaster, S=1, mlp": f"{MNIST} {ONE} algorithm=ringmaster_asgd model=mlp local.steps=1",
+    "Ringmaster, S=1, mlp": f"{MNIST} {ONE} algorithm=ringmaster_asgd model=mlp local.steps=1 {NO_RATE}",
     "FedBuff, S=10 of 50, mlp": f"{MNIST} {MANY} algorithm=fedbuff {TEN}",
     "FedBuff, S=10 of 50, digits": f"{HUNDRED} {MANY} algorithm=fedbuff model=mlp",
     "cohort of 1, mlp": f"{MNIST} {EPOCH} model=mlp clients.per_round=1",
@@ -117,7 +118,7 @@ CELLS: dict[str, str] = {
     "evaluated each round, digits": f"{DIGITS} model=mlp eval.every=1",
     "evaluated each round, transformer": f"{REVIEWS} model=transformer eval.every=1",
 }  # fmt: skip
-"""Each cell's overrides; where a name comes twice the later one counts."""
+"""Each cell's overrides; where a name comes twice the later one counts, and `name=` takes it away."""
 
 
 def overrides(cell: str, root: str) -> list[str]:
@@ -127,7 +128,7 @@ def overrides(cell: str, root: str) -> list[str]:
     last = dict(word.split("=", 1) for word in words)
     if "local.epochs" not in last and "local.steps" not in last:
         raise ValueError(f"{cell}: no local work")
-    return [f"{name}={value}" for name, value in last.items()]
+    return [f"{name}={value}" for name, value in last.items() if value]
 
 
 def cpu(work: Callable[[], Any], times: int) -> float:

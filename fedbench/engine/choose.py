@@ -166,7 +166,7 @@ def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device) -> i
 
     Beside a bare loop, one and ten clients at once took (B = 20, one thread): resnet18 of width 8 (75,000
     numbers an operation) 1.06 and 1.34, of width 16 (152,000) 0.91 and 1.08, LeNet-5 on CIFAR-10 (25,300)
-    1.00 and 1.31; but cnn_small (20,600) 0.90 and 0.60. The rule is wrong by 0.08 for the cnn on MNIST (146,000).
+    1.00 and 1.31; but cnn_small (20,600) 0.90 and 0.60. It is wrong by 0.08 for MNIST's cnn (146,000).
     """
     enough = CONVOLVED if load.cost.convolutions else GRAIN
     busy = load.cost.alone or _numbers_an_operation(load) >= enough * threads
