@@ -227,7 +227,8 @@ LINES = 'a,b,y\n1,"two\nlines",no\n\n3,x,yes\n , ,no\n'
 def test_an_empty_cell_is_said_with_its_line_in_the_file_and_all_columns(tmp_path: Path) -> None:
     """The names are line 1; a quoted cell has two lines, and an empty line is no row."""
     line = refused(csv(tmp_path / "t.csv", LINES))
-    assert line.endswith("t.csv: the column a is empty in line 6; the column b is empty in line 6")
+    said = "t.csv: the column a is empty in line 6; the column b is empty in line 6"
+    assert line.endswith(f"{said} (fedbench/README.md: Empty cells)")
     line = refused(csv(tmp_path / "t.csv", LINES.partition("\n")[2]), header=False, target="2")
     assert "the column 0 is empty in line 5; the column 1 is empty in line 5" in line
 
