@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from fedbench.algorithms.parts import PersonalPart
-from fedbench.fields import integer
-from fedbench.method import Setting, register
+from fedbench.method import Setting, integer, register
 
 
 @register("fedper")

@@ -1,6 +1,6 @@
 """What a method's file imports: the interface, declarations of hyper-parameters, and the registry."""
 
-from fedbench.fields import choice, decay, nonnegative, number, positive, server_rate, share, switch
+from fedbench.fields import choice, decay, integer, nonnegative, number, positive, server_rate, share, switch
 from fedbench.method.configured import MEAN, MEAN_OF_STEPS, THEOREM, silent
 from fedbench.method.interface import Algorithm, Client, Setting
 from fedbench.method.outputs import Draws, Loss, Outputs
@@ -23,6 +23,7 @@ __all__ = [
     "Vectors",
     "choice",
     "decay",
+    "integer",
     "nonnegative",
     "number",
     "positive",

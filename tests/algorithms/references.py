@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from oracle import Batches, weights
 from problem import CLASSES, FEATURES
 
@@ -264,6 +265,36 @@ class FedRep(FedBN):
     def direction(self, i: int, k: int, y: Vector, theta: Vector) -> Vector:
         of_head, q = k < np.rint(self.h["head_share"] * self.b.K[i]), self.grad(i, k, y)
         return np.where((np.arange(len(q)) >= WEIGHTS) == of_head, q, 0.0)
+
+
+class IFCA(Reference):
+    """k models, of which each client trains the one with the least loss on its first mini-batch."""
+
+    def start(self, theta: Vector) -> None:
+        k, draws = self.h["clusters"], torch.Generator().manual_seed(0)
+        apart = torch.randn(k, len(theta), generator=draws, dtype=torch.float64).numpy()
+        self.models = theta + self.h["spread"] * (apart - apart.mean(0))
+        self.chosen = [0] * self.p.N
+
+    def local(self, i: int, theta: Vector) -> Vector:
+        j = self.chosen[i] = int(np.argmin([self.b.loss(i, self.t, 0, model) for model in self.models]))
+        return super().local(i, self.models[j]) - self.models[j]
+
+    def after(self, cohort: list[int], theta: Vector, ys: Vector, w: Vector) -> None:
+        for j in range(len(self.models)):
+            if (of := np.flatnonzero([self.chosen[i] == j for i in cohort])).size:
+                self.models[j] += self.h["server_lr"] * ys[of].mean(0)
+
+    def server(self, theta: Vector, ys: Vector, w: Vector) -> Vector:
+        mean: Vector = self.models.mean(0)
+        return mean
+
+    @property
+    def exercised(self) -> bool:  # type: ignore[override]
+        return len({*self.chosen}) > 1
+
+    def personal(self, theta: Vector) -> Vector:
+        return self.models[self.chosen]
 
 
 class Ditto(Reference):

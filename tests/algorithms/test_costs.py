@@ -61,6 +61,7 @@ COSTS: dict[str, tuple[float, ...]] = {
     "moon": (1, 1, 0, 0, 1, 0, 1, 0),
     "fedntd": FEDAVG,
     "fedproto": (0.17, 0.17, 0, 0, 1, 0.17, 1, 0),  # ten classes: 16 features and a number
+    "ifca": (1, 2, 0, 0, 0, 2, 1, 0),  # of two clusters
     "local": (0, 0, 0, 0, 1, 0, 1, 0),
     "fedproxvr": (1, 1, 0, 0, 0, 0, 2, 1),
     "fedproxvr estimator=sarah": (1, 1, 0, 0, 0, 0, 2, 1),

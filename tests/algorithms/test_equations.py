@@ -91,6 +91,7 @@ CASES: dict[str, Case] = {
     # where features do not depend on the model, it is FedAvg; test_features.py has a network
     "moon": Case("moon", plain.Reference, {"lr": 0.2, "server_lr": 1.3, "mu": 2.0, "temperature": 0.4}),
     "fedntd": Case("fedntd", plain.FedNTD, {"lr": 0.2, "server_lr": 1.2, "beta": 0.8, "temperature": 1.5}),
+    "ifca": Case("ifca", plain.IFCA, {"lr": 0.2, "server_lr": 0.9, "clusters": 3, "spread": 0.5}),
     "scaffold": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 2}),
     "scaffold 1": Case("scaffold", plain.Scaffold, {"lr": 0.2, "server_lr": 0.8, "option": 1}),
     "feddyn": Case("feddyn", plain.FedDyn, {"lr": 0.2, "alpha": 0.5}),
