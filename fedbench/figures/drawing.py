@@ -49,6 +49,9 @@ MOST = 8
 """A picture with more lines than this is split into small multiples, one line in each."""
 _COLUMNS = {"one": (3, 2), "two": (5, 4, 3)}  # of small multiples; the choice leaves fewest places empty
 _DIVERGED: dict[str, Any] = {"marker": "x", "markersize": 5.5, "markeredgewidth": 1.4}
+_WINNER: dict[str, Any] = {"marker": "o", "markersize": 8.5, "markerfacecolor": "none"}
+WINNER = "winner"
+"""Of a run's summary, in the picture of a search: whether its value is the one that has won."""
 
 
 def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
@@ -218,11 +221,17 @@ class _Picture:
             said[" or ".join(names) + f" (beyond the axis: {beyond})" * bool(beyond)] = STAR
         if any(line.points.diverged.any() or line.lost for line in self.lines):
             said["diverged"] = _DIVERGED
+        if any(map(self._won, self.lines)):
+            said[WINNER] = _WINNER
         said |= style.levels_entry(self.options.levels)
         if self.options.spread == POINTS:
             said["a seed"] = {"marker": "o", "markersize": 2.4, "alpha": 0.6}
         seeds = caption.seeds_line([line.series for line in self.lines]).partition(" (")[0]
         return found | marks(**said, **{seeds: {}})
+
+    def _won(self, line: Line) -> set[float | None]:
+        """The values of x that have won a search."""
+        return {place(run, self.options.x)[0] for run in line.series.runs if run.summary.get(WINNER)}
 
     def _draw(self, ax: Axes, lines: Sequence[Line]) -> None:
         """Draw the lines of one panel, whose limits are set."""
@@ -238,6 +247,10 @@ class _Picture:
                 row = self.losers.index(line.series.label) if line.series.label in self.losers else 0
                 spot = 0.5 if self.small else (row + 0.5) / max(len(self.losers), 1)
                 _draw_results(ax, line, self.share * spot, self.options.spread == POINTS)
+                won = line.points[line.points.x.isin(self._won(line))]
+                if len(won):  # an empty line would be no help to the layout
+                    ring = {**_WINNER, "color": line.series.style.colour, "linestyle": "none", "gid": WINNER}
+                    ax.plot(won.x, won["mean"], **ring, clip_on=False, zorder=4)
         if self.options.inset:
             _enlarge(ax, lines, self.options.inset)
 
@@ -266,6 +279,8 @@ class _Picture:
                 ax.set_xticks(given, [f"{value:g}" for value in given])
                 ax.xaxis.set_minor_locator(NullLocator())
         for axis, name in ((ax.xaxis, self.options.x), (ax.yaxis, self.options.y)):
+            if name in ("round", "rounds_to_target") and axis.get_scale() == "linear":
+                ax.locator_params(axis="x" if axis is ax.xaxis else "y", integer=True)
             if name.endswith(("_bytes", "evaluations")):
                 if axis.get_scale() == "log":
                     low, high = axis.get_view_interval()

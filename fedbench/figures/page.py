@@ -121,6 +121,7 @@ class Page:
             entries = {textwrap.fill(name, letters): artist for name, artist in entries.items()}
             made = self._legend(entries, math, 1)
         columns = int((self.figure.bbox.width - 0.05 * self.figure.dpi) / made.get_window_extent().width)
+        columns = -(-len(entries) // -(-len(entries) // max(columns, 1)))  # as even rows as there can be
         if columns > 1:
             made.remove()
             made = self._legend(entries, math, columns)

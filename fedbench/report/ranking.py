@@ -16,7 +16,7 @@ from fedbench.config.config import METHOD, RATES, role
 from fedbench.config.grouping import differing, in_order, one_per_seed, plain, split
 from fedbench.errors import FEW, ConfigError, DataError, counted, word
 from fedbench.figures import style
-from fedbench.figures.results import TUNING, dotted, read, sweeps_of, without_numbers
+from fedbench.figures.results import FINAL, TUNING, dotted, read, sweeps_of, without_numbers
 from fedbench.files import read_json
 from fedbench.report.columns import Column, Columns, Shown, Standing
 from fedbench.report.runs import varied
@@ -143,7 +143,11 @@ def rank(
     if repeated:
         notes.append(f"{counted(repeated, 'further run')} left out, with a seed that the setting already has")
     columns = Columns(shown, ranked, by, found.values())
-    notes += [*_measured(ranked, columns, whole.values()), _chosen_by(chosen, ranked, columns, bool(rivals))]
+    places = {place for one in directories for place in sweeps_of(Path(one))}
+    places |= {place for run in runs for place in run.directory.parents}
+    of_tuning = any(place.name.startswith(FINAL) and (place.parent / TUNING).is_file() for place in places)
+    how = _chosen_by(chosen, ranked, columns, bool(rivals), of_tuning)
+    notes += [*_measured(ranked, columns, whole.values()), how]
     notes += [*_held_out(runs), *_starved([run.status for part in whole.values() for run in part])]
     of_text, of_paper = columns.of([*dict.fromkeys([chosen, ranked])]), columns.of([ranked])
     keys = keys if not shown.names else []
@@ -192,12 +196,13 @@ def _measured(ranked: str, columns: Columns, parts: Iterable[Sequence[Run]]) -> 
     return [f"{columns.words(ranked)}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
 
 
-def _chosen_by(chosen: str, ranked: str, columns: Columns, several: bool) -> str:
+def _chosen_by(chosen: str, ranked: str, columns: Columns, several: bool, of_tuning: bool) -> str:
     """What settings were selected and methods are ranked by, in words. `several`: whether a method has more
-    than one setting."""
+    than one setting; `of_tuning`: whether they are the winners of a tuning."""
     means = f"{'lowest' if sign(ranked) < 0 else 'highest'} mean {columns.words(ranked)}"
     if not several:
-        return f"ranked by the {means}; one setting each, so nothing was selected"
+        how = "the winner of a tuning" if of_tuning else "one setting"
+        return f"ranked by the {means}; {how} each{', so nothing was selected' * (not of_tuning)}"
     if chosen != ranked:
         return f"selected by the highest mean {columns.words(chosen)}, then ranked by the {means}"
     on_test = any(word in chosen for word in ("test", "accuracy")) and "validation" not in chosen

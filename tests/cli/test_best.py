@@ -346,7 +346,7 @@ def test_a_tuning_shows_its_winners(tuned: None, fedbench: Call) -> None:
     for place in ("t", "."):
         out = fedbench.done("best", place)
         assert rows(out)[1] == ["fedavg", "0.7500", "+-", "0.0707", "2"]
-        assert "one setting each, so nothing was selected" in out
+        assert "the winner of a tuning each)" in out
     assert "0.2" in rows(fedbench("best", "t/trials", "--metric", "final_accuracy")[1])[1]
     its = "this one is a tuning's, which has t/trials or t/final\n"
     assert fedbench.refused("collect", "t").endswith(its)

@@ -87,6 +87,22 @@ def test_a_legend_has_as_many_columns_as_its_longest_name_allows() -> None:
         assert (overlaps(page), outside(page)) == ([], [])
 
 
+def test_the_rows_of_a_legend_are_even() -> None:
+    """Six names where five have room beside each other: three and three."""
+    with sheet():
+        page = Page("two", 2.0)
+        page.legend({f"a name of letters {rank}": Line2D([], []) for rank in range(6)})
+        page.settle()
+    rows = [round(box.y0) for _, box in texts(page)]
+    assert sorted(rows.count(row) for row in set(rows)) == [3, 3]
+
+
+def test_whole_numbers_stand_at_rounds(tmp_path: Path) -> None:
+    write_run(tmp_path, exact([0.1, 0.3, 0.5], every=1))
+    (ax,) = laid_out(draw([tmp_path], PlotOptions())).figure.axes
+    assert [float(tick) for tick in ax.get_xticks()] == [0.0, 1.0, 2.0]
+
+
 def test_any_text_is_drawn_as_it_is(tmp_path: Path) -> None:
     """Dollars are no formula, and a name may begin with an underscore: one alone, two, or more."""
     names = ["fee$5$.npz", "_a$.npz", "$\\frac{1}$.npz"]

@@ -49,3 +49,19 @@ def test_what_selects_is_what_is_drawn() -> None:
     assert only[1].points.rounds_to_target_mean.tolist() == [200, 200]
     (ax,) = only[1].figure.axes
     assert ax.get_ylabel() == "Rounds to target"
+
+
+def test_each_task_has_a_panel_in_which_the_winner_has_a_ring() -> None:
+    """At alpha 0.1 the best rate is 0.1, at alpha 1 it is 1; the method is one line in both."""
+    tasks = []
+    for alpha, scores in ((0.1, (0.9, 0.2)), (1.0, (0.3, 0.8))):
+        found = searched(*((lr, 0.5, score) for lr, score in zip((0.1, 1.0), scores, strict=True)),
+                         partition="dirichlet", **{"partition.alpha": alpha})  # fmt: skip
+        tasks.append(({"algorithm": "fedcm", "partition.alpha": alpha}, found))
+    figure = draw(tasks, "test accuracy", "", Path("a"))[LR].figure
+    rings = [[line.get_xydata().tolist() for line in ax.lines if line.get_gid() == "winner"]
+             for ax in figure.axes]  # fmt: skip
+    assert rings == [[[[0.1, 0.9]]], [[[1.0, 0.8]]]]
+    assert [ax.get_title() for ax in figure.axes] == ["Dirichlet(0.1)", "Dirichlet(1)"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedCM", "winner", "n = 1 seed"]
