@@ -38,7 +38,7 @@ from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
 from fedbench.config.options import REGISTERED, conf_dir, option_file, read_config, read_file
-from fedbench.config.overrides import first_values, listed, recorded, with_home
+from fedbench.config.overrides import first_values, listed, recorded, with_home, written
 from fedbench.config.register import HYDRA_13, UserDirectory, hide_plugin, register
 from fedbench.errors import ConfigError, UsageError
 from fedbench.loggers.options import refuse_missing
@@ -58,6 +58,9 @@ def composing(config_dir: str | os.PathLike[str] | None = None) -> Iterator[Comp
         yield Composer(config_dir=config_dir)
     finally:
         GlobalHydra.instance().hydra = before
+
+
+_EACH = "dataset.hold_out=each"
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class Composer:
     def read(self, overrides: Sequence[str]) -> Composed:
         """Compose overrides; a swept key gets its first value. Refuses values that would execute code. Raises
         UserError."""
-        words = [self._without_plus(with_home(text)) for text in overrides]
+        words = self._each_user([self._without_plus(with_home(text)) for text in overrides])
         with self.one_line(words, ValueError, TypeError, AttributeError, OSError):
             parsed = parsed_words(words, self.loader)
             first = [place / f"{self.loader.config_name}.yaml" for place in self.loader.places]
@@ -148,6 +151,18 @@ class Composer:
         check_composed(cfg)
         check_scale(parsed, cfg.hydra.runtime.choices, config_directories(cfg.hydra))
         return Composed(cfg, parsed)
+
+    def _each_user(self, words: list[str]) -> list[str]:
+        """The words, with a sweep over the users of the data in place of `dataset.hold_out=each`."""
+        if _EACH not in words:
+            return words
+        from fedbench.data.dataset import users_of  # with torch
+        from fedbench.data.registry import load
+
+        config = self.read([text for text in words if text != _EACH]).config
+        data = load(config.dataset, config.data.root, seed=config.seed, clients=config.clients.total)
+        key, values = _EACH.partition("=")[0], [written([name]) for name in users_of(data)]
+        return [f"{key}={','.join(values)}" if text == _EACH else text for text in words]
 
     def place(self, composed: Composed) -> Path:
         """The directory of the single run that was composed."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedbench.counting import exact
-from fedbench.data.names import names_of
+from fedbench.data.names import in_order, names_of
 from fedbench.data.options import TASKS
 from fedbench.errors import ConfigError, DataError
 
@@ -345,6 +345,44 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
         on_disk = tuple(key for key in data.on_disk if key != f"x_{part}")
         data = dataclasses.replace(data, **_kept(data, part, drawn), on_disk=on_disk, note=note)
     return data
+
+
+def users_of(data: Dataset) -> list[str]:
+    """The users of the training samples, in order. Raises ConfigError if the data do not say who they are."""
+    if data.client is None:
+        allowed = f"must be null: {data.name} does not say whose its samples are (dataset.user, client)"
+        raise ConfigError("dataset.hold_out", "each", allowed)
+    return in_order({*names_of(data.client).tolist()})
+
+
+def holding_out(data: Dataset, users: Sequence[str]) -> Dataset:
+    """All samples of these users as the test set, all of the others for training. A test set that does not
+    say whose its samples are is left out. Raises ConfigError unless some users stay, and for unknown ones."""
+    there = users_of(data)
+    if unknown := [name for name in users if name not in there]:
+        allowed = f"must be users of {data.name}: {', '.join(there[:20])}"
+        raise ConfigError("dataset.hold_out", unknown[0], allowed, there)
+    if not {*there} - {*users}:
+        raise ConfigError("dataset.hold_out", list(users), "must leave a user to train on")
+    parts = [(data.x_train, data.y_train, data.client), (data.x_test, data.y_test, data.test_client)]
+    known = [(x, y, names_of(client)) for x, y, client in parts if client is not None]
+    whose = np.concatenate([names for *_, names in known])
+    out = torch.from_numpy(np.isin(whose, [*users]))
+    x, y = torch.cat([x for x, *_ in known]), torch.cat([y for _, y, _ in known])
+    note = f"held out: {', '.join(users)}, whose {int(out.sum()):,} samples are the test set"
+    if data.test_client is None:
+        note += f"; the {len(data.y_test):,} test samples that are nobody's are left out"
+    return dataclasses.replace(
+        data,
+        x_train=x[~out],
+        y_train=y[~out],
+        x_test=x[out],
+        y_test=y[out],
+        client=whose[~out.numpy()],
+        test_client=None,
+        on_disk=(),
+        note=joined(data.note, note),
+    )
 
 
 def pooled(data: Dataset) -> Dataset:

@@ -124,6 +124,14 @@ class DatasetOptions:
         "never all: columns validation_loss and "
         "validation_accuracy, which target and patience then use to stop",
     )
+    hold_out: list[str] | None = custom(
+        None,
+        _columns,
+        "a list of users, such as [ward_a], or each",
+        null="none",
+        help="all samples of these users are the test set, those of all others are trained on, also of the "
+        "data's own test set if it says whose they are; each: a sweep that holds out one after the other",
+    )
     classes: list[int | str] | None = custom(
         None,
         _labels,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from fedbench.data.builtin import digits, reviews, synthetic
-from fedbench.data.dataset import Dataset, of_classes, pooled, subset
+from fedbench.data.dataset import Dataset, holding_out, of_classes, pooled, subset
 from fedbench.data.files import load_npz
 from fedbench.data.hugging_face import load_hf
 from fedbench.data.leaf import load_leaf
@@ -93,9 +93,13 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     """
     own = getattr(options, "seed", None)
     data = _raw(options, as_given(data_root), seed if own is None else own, clients)
-    for key, value in (("classes", options.classes), ("pool", options.pool)):
+    for key, value in (("classes", options.classes), ("pool", options.pool), ("hold_out", options.hold_out)):
         if value is not None and data.on_disk:
             raise ConfigError(f"dataset.{key}", value, f"must be null: {_MAPPED}")
+    if options.hold_out is not None:
+        if options.pool is not None:
+            raise ConfigError("dataset.pool", options.pool, "must be null with dataset.hold_out")
+        data = holding_out(data, options.hold_out)
     if options.classes is not None:
         data = of_classes(data, options.classes)
     data = subset(data, options.train_samples, options.test_samples)
