@@ -254,6 +254,13 @@ class Table(DatasetOptions):
         None, words="the path of a table", null="test_fraction of the rows", help="where the test set is"
     )
     test_fraction: float = _test_fraction()
+    split_column: str | None = text(
+        None,
+        null="rows for the test are drawn at random",
+        help="the column that says what is for the test: train or test; or a number or a date, by which the "
+        "last test_fraction of every user's rows is (of all rows without a user), equal ones in the order of "
+        "the file",
+    )
     task: str | None = choice(None, TASKS[:2], null=_CLASSES, help="what the target is")
 
 

@@ -25,6 +25,7 @@ from fedbench.errors import ConfigError, DataError
 
 _NUMBER_SIGNS = r"[\s,$€£%']"  # what people write in numbers: "1,250", "3,5", "45 %"
 _DATE = re.compile(r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([T ]\d\d?:\d\d.*)?")
+_SORTED_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?$")  # texts of these are in order
 _DAYS = ("a Timestamp", "a date")  # kinds of columns that may name a user, but are no features
 CATEGORIES = 1000
 """A column with more different texts than this is no category."""
@@ -34,8 +35,8 @@ to stand in two rows on average."""
 
 _WITHOUT = {
     files.PARQUET: (("header",), "has its columns' names"),
-    files.LIBSVM: (("target", "user", "header", "drop"), "has no names"),
-    files.HDF5: (("user", "header"), "has a group for each user"),
+    files.LIBSVM: (("target", "user", "header", "drop", "split_column"), "has no names"),
+    files.HDF5: (("user", "header", "split_column"), "has a group for each user"),
 }
 """Keys that a kind of file does not have, and why."""
 
@@ -54,13 +55,18 @@ def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
     kinds = [files.kind_of(file) for file in paths]
     if len({*kinds}) > 1:
         raise ConfigError("dataset.test_path", str(test_path), f"must be {kinds[0]}, as {path} is")
-    kind, more = kinds[0], {}
+    if test_path and options.split_column is not None:
+        allowed = f"must be null: dataset.test_path={test_path} is the test set"
+        raise ConfigError("dataset.split_column", options.split_column, allowed)
+    kind, more = kinds[0], dict[str, Any]()
     keys, why = _WITHOUT.get(kind, ((), ""))
     for key in keys:
         if (value := getattr(options, key)) is not None:
             raise ConfigError(f"dataset.{key}", value, f"must be null: {path} {why} ({kind})")
     if kind in (files.CSV, files.PARQUET):
         x, parts, target, who, more["features"] = _columns(paths, options, kind)
+        if (split := options.split_column) is not None:
+            more["tests"] = tests_by(parts[0], split, who[0] if who else None, options.test_fraction)
     else:
         x, parts, target, who = (
             files.read_libsvm(paths)
@@ -78,12 +84,12 @@ def _columns(
 ) -> tuple[Samples, list[Part], str, Samples | None, tuple[Feature, ...]]:
     """Features (rows, f), the parts, the target's name, users (rows,), and what the features are, of CSV, TSV
     or Parquet files."""
-    target, user = options.target, options.user
+    target, user, split = options.target, options.user, options.split_column
     if kind == files.PARQUET:
-        parts = [files.read_parquet(path, (target, user)) for path in paths]
+        parts = [files.read_parquet(path, (target, user, split)) for path in paths]
     else:
         parts = [files.read_csv(path, user, options.header) for path in paths]
-    refuse_unknown(parts, {"target": target, "user": user, "drop": options.drop})
+    refuse_unknown(parts, {"target": target, "user": user, "split_column": split, "drop": options.drop})
     parts = [without(part, options.drop) for part in parts]
     names = [*parts[0].columns]
     for part in parts:
@@ -93,7 +99,7 @@ def _columns(
         allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(names[:20])}"
         raise ConfigError("dataset.target", None, allowed)
     refuse_empty(parts)
-    x, features = features_of(parts, [target, user])
+    x, features = features_of(parts, [target, user, split])
     return x, parts, target, None if user is None else users_of(parts, user), features
 
 
@@ -295,16 +301,49 @@ def _task_of(parts: Sequence[Part], name: str) -> str:
     return "classification"
 
 
+def tests_by(part: Part, name: str, who: np.ndarray | None, fraction: float) -> np.ndarray:
+    """Which rows (rows,) of a part are for the test, by a column: those with `test` where it has `train` and
+    `test`; else the last share of each user's, by number or date. A user's only row is trained on. Raises
+    DataError."""
+    column, kinds = part.columns[name], ("train", "test")
+    said = [*map(str, part.distinct(name)[0])] if column.kind == TEXTS else []
+    if said and {*said} <= {*kinds}:
+        if len(said) < 2:
+            raise part.holds(name, f"{said[0]} alone; rows to train on and rows to test on are needed")
+        return np.asarray(column.values == "test")
+    if column.kind not in (NUMBERS, *_DAYS) and not (said and all(map(_SORTED_DATE.match, said))):
+        such = f", such as '{said[0]}'" if said else ""
+        raise part.holds(
+            name, f"{column.kind}{such}; train and test, numbers or dates (2024-12-31) are expected"
+        )
+    order, tests = np.argsort(column.values, kind="stable"), np.zeros(part.rows, dtype=bool)
+    users = np.zeros(part.rows, dtype=int) if who is None else np.unique(who, return_inverse=True)[1]
+    for user in range(int(users.max()) + 1):
+        own = order[users[order] == user]
+        count = min(max(1, round(exact(fraction) * len(own))), len(own) - 1)
+        tests[own[len(own) - count :]] = True
+    return tests
+
+
 def divided(
-    name: str, x: Samples, y: Samples, who: Samples | None, test_fraction: float, **more: Any
+    name: str,
+    x: Samples,
+    y: Samples,
+    who: Samples | None,
+    test_fraction: float,
+    tests: np.ndarray | None = None,
+    **more: Any,
 ) -> Dataset:
-    """The data set of all rows. The test set is the second part, or a random share of the only one."""
-    if len(x) == 1:
+    """The data set of all rows. The test set is the second part, or of the only one the rows `tests` (rows,),
+    else a random share."""
+    if len(x) == 1 and tests is None:
         order = np.random.default_rng(0).permutation(len(y[0]))
         count = max(1, round(exact(test_fraction) * len(order)))
         if count == len(order):
             raise DataError(f"{more['where']}: has {count} rows; at least one more for training is needed")
-        parts = np.sort(order[count:]), np.sort(order[:count])
+        tests = np.isin(np.arange(len(order)), order[:count])
+    if tests is not None:
+        parts = np.flatnonzero(~tests), np.flatnonzero(tests)
         x, y = ([whole[0][at] for at in parts] for whole in (x, y))
         who = who and [who[0][at] for at in parts]
     client, test_client = who or (None, None)
