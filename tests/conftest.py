@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hypothesis import settings
@@ -46,6 +48,20 @@ def hydra_as_it_was() -> Iterator[None]:
     yield
     after = Singleton._instances
     assert [cls.__name__ for cls in before if after.get(cls) is not before[cls]] == []
+
+
+@pytest.fixture
+def plugins_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For tests in which Hydra loads its plugins a second time: it does so into the same modules, where the
+    classes of before no longer find themselves. What was there before is there again afterwards."""
+    modules = [vars(module) for name, module in sys.modules.items()
+               if name.startswith(("hydra._internal.core_plugins.", "hydra_plugins."))]  # fmt: skip
+    before = [{**names} for names in modules]
+    monkeypatch.setattr(Singleton, "_instances", {**Singleton._instances})
+    monkeypatch.setattr(ConfigStore.instance(), "repo", copy.deepcopy(ConfigStore.instance().repo))
+    yield
+    for names, old in zip(modules, before, strict=True):
+        names.update(old)
 
 
 @pytest.fixture(autouse=True)

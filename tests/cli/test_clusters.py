@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra.core.singleton import Singleton
 from run_files import read
 
 from fedbench.cli import main
@@ -253,14 +252,13 @@ def test_a_job_has_the_cores_that_slurm_gives_it(
 
 
 @pytest.fixture
-def time_over(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def time_over(plugins_again: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """submitit's handler of a job that is not to be queued again; it is sent while round 3 is computed."""
 
     def refuse(number: int, frame: object) -> None:
         raise RuntimeError("Job not requeued because: timed-out too many times.")
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)}
-    monkeypatch.setattr(Singleton, "_instances", {**Singleton._instances})  # the job's are not this process's
     signal.signal(signal.SIGUSR2, refuse)
     update = ServerLoop.update
 

@@ -16,12 +16,11 @@ METADATA = "Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.0\n"
 
 
 @pytest.fixture
-def scanned_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hydra looks for plugins once per process. What it found before, and ours, is there again afterwards."""
+def scanned_anew(plugins_again: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra looks for plugins once per process: here once more."""
     register()
     monkeypatch.delitem(sys.modules, "hydra_plugins", raising=False)
-    instances = {cls: one for cls, one in Singleton._instances.items() if cls is not Plugins}  # type: ignore[attr-defined]
-    monkeypatch.setattr(Singleton, "_instances", instances)
+    Singleton._instances.pop(Plugins, None)  # type: ignore[attr-defined]
 
 
 def install(place: Path, name: str, module: str, code: str) -> Path:
