@@ -5,8 +5,9 @@ the pseudo-code; every vector has shape (d,), every other number is a 0-dim tens
 methods over clients, vectorises them with torch.func.vmap or compiles them, so they must not branch in
 Python on tensor values (use torch.where). Static variants (strings, booleans) live on `self`, which a run
 must not change; numbers arrive in `h`, so that changing them recompiles nothing. A method makes tensors on
-the device and of the type of one that it has (theta.new_zeros(3)), draws random numbers from client.draw, and
-changes none in place that it was handed, which may be the server's own; what it made itself, it may change.
+the device and of the type of one that it has (theta.new_zeros(3)), draws random numbers from client.uniform,
+n.uniform and their like, and changes none in place that it was handed, which may be the server's own; what it
+made itself, it may change.
 
     theta^0 -> [survey of all clients] -> server_init, client_init
     repeat: broadcast -> per client: local_init, K x local_step, local_final -> server_step(mean of uploads)

@@ -252,6 +252,52 @@ class Net(nn.Module):
 """
 
 
+PLACED = """
+from torch import nn
+from fedbench.models import register_model
+@register_model("placed")
+class Placed(nn.Module):
+    def __init__(self, shape, classes, head: str = "", linear: bool = False):
+        super().__init__()
+        last = nn.Linear(4, classes) if linear else nn.Conv2d(4, classes, 1)
+        self.body, self.head = nn.Conv2d(1, 4, 8), last
+        if head:
+            self.head_layer = head
+    def forward(self, x):
+        x = self.body(x)
+        return self.head(x.flatten(1)) if isinstance(self.head, nn.Linear) else self.head(x).flatten(1)
+"""
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+def test_a_model_names_the_layer_of_its_features(fedbench: Call, engine: str) -> None:
+    """The same network, whose last layer is linear or a convolution of one pixel."""
+    Path("placed.py").write_text(PLACED)
+    words = [*SMALL, "imports=[placed.py]", "model=placed", "algorithm=moon", "rounds=2", "algorithm.mu=20"]
+    words += [f"engine={engine}", "model.init=he"]
+    why = "model=placed: has no features for algorithm=moon: {}; its head_layer can name another"
+    assert fedbench.refused(*words) == f"fedbench: {why.format('it has no linear layer')}\n"
+    imports.executed.clear()
+    no = "fedbench: model=placed: names 'haed' as its head_layer, and has no such layer\n"
+    assert fedbench(*words, "model.head=haed")[::2] == (2, no)
+    thetas = []
+    for place, more in (("a", ["model.linear=true"]), ("b", ["model.head=head"]), ("c", ["model.head=body"])):
+        imports.executed.clear()
+        assert fedbench(*words, *more, f"hydra.run.dir={place}")[0] == 0
+        thetas.append(torch.cat([value.flatten() for value in model(Path(place)).values()]))
+    assert (thetas[1] - thetas[2]).norm() > 1e-3  # of other features
+
+
+def test_labels_are_of_classes(fedbench: Call) -> None:
+    body = "def local_init(self, client, h): return {'y': client.down.theta * client.labels.sum()}"
+    Path("mine.py").write_text(own_method("mine", body))
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    np.savez("numbers.npz", x_train=x, y_train=x[:, :1], x_test=x, y_test=x[:, :1])
+    words = [*SMALL, "imports=[mine.py]", "algorithm=mine", "dataset=npz", "dataset.path=numbers.npz"]
+    said = "algorithm=mine: reads client.labels, but dataset=npz has no classes (regression)"
+    assert fedbench.refused(*words, "model=logistic", "dataset.task=regression") == f"fedbench: {said}\n"
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device: test_cuda.py uses it"),
 ]
 WORKER = str(Path(__file__).with_name("null_cuda_worker.py"))
+MINE = Path(__file__).parents[1] / "algorithms/own_methods.py"
 JOBS = {
     "mlp": "model=mlp",
     "dropout": "model=mlp model.dropout=0.3",
@@ -27,6 +28,9 @@ JOBS = {
     "resnet18": "model=resnet18 model.width=4",
     "scaffold": "model=mlp algorithm=scaffold",
     "mime": "model=mlp algorithm=mime",
+    "moon": "model=mlp algorithm=moon",
+    "mixing": f"model=mlp algorithm=mixing imports=[{MINE}]",
+    "drawn": f"model=mlp algorithm=drawn imports=[{MINE}]",
     "async": "model=mlp algorithm=adamasfl schedule=async schedule.concurrency=7 delay=exponential",
     "dirichlet": "model=mlp partition=dirichlet partition.alpha=0.5",
     "optimizer": "model=mlp optimizer.momentum=0.9 optimizer.keep=true local.clip_norm=1 lr_schedule=cosine",

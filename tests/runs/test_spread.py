@@ -35,7 +35,9 @@ OWN = ["eval.grad_norm=false", "eval.train=false"]  # clients' models are their 
 BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true", *OWN]
 UNEQUAL = ["local.steps=null", "local.epochs=2"]
 
+MINE = Path(__file__).parents[1] / "algorithms/own_methods.py"
 BESIDES = {
+    "a loss of its own": ["algorithm=own_loss", f"imports=[{MINE}]"],
     "unequal steps": ["algorithm=fedavg", *UNEQUAL],
     "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
     "chunks": ["algorithm=scaffold", "chunk=1"],
@@ -109,8 +111,8 @@ def same(one: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_any_number_of_processes_goes_on(tmp_path: Path) -> None:
     """From what 3 have saved, with uploads under way and clients' state: 2, and one alone; from one's: 2."""
-    cases = {"scaffold": [], "ca2fl": ASYNC, "fedbn": BN}
-    cases = {name: [f"algorithm={name}", *more] for name, more in cases.items()}
+    cases = {"scaffold": [], "ca2fl": ASYNC, "fedbn": BN, "mixing": ASYNC, "mixing_own": OWN, "drawn": []}
+    cases = {name: [f"algorithm={name}", f"imports=[{MINE}]", *more] for name, more in cases.items()}
     until = {name: [*more, "checkpoint.until=2"] for name, more in cases.items()}
     alone(tmp_path / "one", cases)
     several(3, tmp_path / "three", {**until, **{f"{name} alone": more for name, more in until.items()}})
