@@ -15,12 +15,15 @@ import fedbench
 from fedbench import fields
 from fedbench.algorithms import every
 from fedbench.cli import main
+from fedbench.config.config import Config
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.data.partitions import held_out
 from fedbench.engine.batches import BatchPlanner, ClientIndex, local_steps
+from fedbench.method.aggregation import trimmed_mean
 from fedbench.method.elsewhere import Elsewhere, markdown, of_method, rows
 from fedbench.method.interface import Algorithm
 from fedbench.method.record import Record
+from fedbench.models.layers import BatchNorm2d
 from fedbench.optimizer import Adam
 from fedbench.rng import Stream, make_key
 from fedbench.theory.setting import Counts
@@ -243,6 +246,12 @@ HERE: dict[str, Any] = {
     "FedAdam": lambda _: first_step("fedadam", server_lr=0.1, epsilon=1e-9),
     "FedAdam, tau": lambda _: fields.defaults(METHODS["fedadam"])["epsilon"],
     "FedYogi": lambda _: first_step("fedyogi", server_lr=0.1, epsilon=1e-9),
+    "FedTrimmedAvg": lambda _: trimmed_mean(
+        torch.tensor([0.0, 0, 0, 100]), fields.defaults(Config)["byzantine"]
+    ),
+    "FedAvg, arrays of integers": lambda _: sum(
+        not value.is_floating_point() for value in BatchNorm2d(1).state_dict().values()
+    ),
     "fraction_fit": participants,
     "FedNovaServerHandler": lambda _: server("fednova", 0, {"d": -2, "a": 5}, lr=0.1, server_lr=1),
     "FedNova": lambda _: server("fednova", 1, {"d": 0, "a": 3}, lr=0.1, server_lr=1),
