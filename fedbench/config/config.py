@@ -201,6 +201,11 @@ class Eval:
         "and where it does, of eval.metrics too; clients.csv has each, with finetune_steps before and after "
         "its own steps",
     )
+    global_model: bool = switch(
+        False,
+        help="also global_loss and global_accuracy: of the server's model on the test set, where a method's "
+        "clients evaluate models of their own",
+    )
     final_k: int = integer(1, low=1, help="final_accuracy is the mean of the last k evaluations")
     batch_size: int | None = integer(None, low=1, null="chosen", help="samples evaluated at once")
     model: str = choice(

@@ -228,6 +228,9 @@ def check_evaluation(config: Config, method: Algorithm, model: nn.Module) -> Non
         if method.is_personal and getattr(config.eval, name):
             allowed = f"must be false: it is of one model, but {method.name}'s clients evaluate their own"
             raise ConfigError(f"eval.{name}", True, allowed)
+    if config.eval.global_model and not method.is_personal:
+        allowed = f"must be false: test_accuracy is {method.name}'s global model's already"
+        raise ConfigError("eval.global_model", True, allowed)
     asked, state, why = config.eval.model, model.state_dict(), ""
     if asked == "last":
         return

@@ -18,7 +18,7 @@ from fedbench.config.config import CONFUSION
 from fedbench.engine.evaluate import Evaluator
 from fedbench.runs.clients import ClientScores, PersonalEvaluator, summary_of
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import OF_CLIENTS, OF_VALIDATION, Row, further_columns, sign
+from fedbench.runs.metrics import OF_CLIENTS, OF_GLOBAL, OF_VALIDATION, Row, further_columns, sign
 
 
 def norm_of(gradient: Tensor) -> Tensor:
@@ -117,6 +117,9 @@ class Measurement:
             numbers["objective"] = evaluator.minimised(loss, theta)
             if gradient is not None:
                 numbers["objective_grad_norm"] = norm_of(evaluator.minimised_gradient(gradient, theta))
+        if asked.global_model:
+            of_server, _ = self._of(evaluator, None, theta)
+            numbers |= dict(zip(OF_GLOBAL, of_server, strict=True))
         if self.validation is not None:
             held_out, _ = self._of(self.validation, self.own_validation, theta)
             numbers |= dict(zip(OF_VALIDATION, held_out, strict=True))

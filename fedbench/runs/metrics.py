@@ -19,6 +19,7 @@ ALWAYS = (
     "wall_seconds",
 )
 OF_OBJECTIVE = ("objective", "objective_grad_norm")  # with eval.objective; the second with eval.grad_norm too
+OF_GLOBAL = ("global_loss", "global_accuracy")  # with eval.global_model
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
 _OVER_CLIENTS = ("mean", "worst", "std", "weighted")
 OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in _OVER_CLIENTS)  # with eval.clients
@@ -28,7 +29,7 @@ METRICS_OF_CLIENTS = {  # with eval.metrics too
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
 _OF_METRICS = (*FURTHER[: -len(FINETUNED)], *(name for each in METRICS_OF_CLIENTS.values() for name in each))
-COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_VALIDATION, *OF_CLIENTS, *_OF_METRICS, *FINETUNED)
+COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_GLOBAL, *OF_VALIDATION, *OF_CLIENTS, *_OF_METRICS, *FINETUNED)
 """All columns of metrics.csv, in order; a run has those that it asks for."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 COSTS = ("virtual_time", "uplink_bytes", "downlink_bytes", "gradient_evaluations")
@@ -48,7 +49,8 @@ def columns(asked: Eval, validated: bool) -> list[str]:
     """The columns of a run's metrics.csv. `validated`: some samples are held out."""
     held_out, clients = OF_VALIDATION if validated else (), OF_CLIENTS if asked.clients else ()
     minimised = OF_OBJECTIVE[: 1 + asked.grad_norm] if asked.objective else ()
-    return [*ALWAYS, *minimised, *held_out, *clients, *further_columns(asked, validated)]
+    of_server = OF_GLOBAL if asked.global_model else ()
+    return [*ALWAYS, *minimised, *of_server, *held_out, *clients, *further_columns(asked, validated)]
 
 
 def further_columns(asked: Eval, validated: bool) -> list[str]:

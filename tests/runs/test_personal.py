@@ -68,7 +68,7 @@ def test_a_client_is_scored_by_its_model_on_its_own_samples(
     The columns of the run are means over the clients with test samples."""
     common = ["algorithm=fedbn", "algorithm.lr=0.2", "rounds=2", "clients.per_round=4", "local.steps=3"]
     common += ["threads=1", "engine=vmap", "dtype=float64", "eval.clients=true", "eval.every=2"]
-    common += ["eval.batch_size=20", "progress=none"]
+    common += ["eval.batch_size=20", "progress=none", "eval.global_model=true"]
     common += [f"dataset=npz dataset.path={users}" if word == "USERS" else word for word in words]
     plan = Run(compose_config(" ".join(common).split()))
     plan.go(tmp_path / "run")
@@ -91,6 +91,13 @@ def test_a_client_is_scored_by_its_model_on_its_own_samples(
                 out = module(x)
             losses.append(share @ torch.nn.functional.cross_entropy(out, y, reduction="none").numpy())
             right.append(share @ (out.argmax(1) == y).double().numpy())
+    module = copy.deepcopy(running.evaluator.model)
+    parameters = running.evaluator.layout.unflatten(running.loop.theta)
+    module.load_state_dict({**parameters, **running.loop.statistics}, strict=False)
+    with torch.no_grad():
+        out = module(x)
+    loss, hits = torch.nn.functional.cross_entropy(out, y).item(), (out.argmax(1) == y).double().mean().item()
+    assert [float(last[f"global_{name}"]) for name in ("loss", "accuracy")] == pytest.approx([loss, hits])
     if "clients.total=10" in words:
         assert len(right) == 9  # user 3 has no test sample
     assert float(last["test_loss"]) == pytest.approx(np.mean(losses), rel=1e-10)

@@ -130,6 +130,7 @@ REFUSED = [
     (f"eval.train=true {FEDBN}", "eval.train=true: must be false: it is of one model, but fedbn's clients"),
     ("eval.grad_norm=true algorithm=local", "eval.grad_norm=true: must be false: it is of one model"),
     ("eval.objective=true algorithm=local", "eval.objective=true: must be false: it is of one model"),
+    ("eval.global_model=true", "eval.global_model=true: must be false: test_accuracy is fedavg's global"),
     (f"{TWO} {FEDBN}", f"{TWO}: must be last: fedbn's clients evaluate their own"),
     (f"{TWO} model=cnn model.norm=batch", f"{TWO}: must be last: batch norm's statistics belong to one"),
 ]  # fmt: skip
