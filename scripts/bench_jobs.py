@@ -58,9 +58,10 @@ class Bare:
         plan = Run(config)
         problem, device = plan.problem, plan.placement.device
         data = problem.dataset
+        mean, std = (each if each is None else each.to(device) for each in (data.mean, data.std))
 
         def inputs(x: torch.Tensor) -> torch.Tensor:
-            return to_input(x.to(device), data.mean, data.std, torch.float32)
+            return to_input(x.to(device), mean, std, torch.float32)
 
         self.x, self.y = inputs(data.x_train), data.y_train.to(device)
         self.x_test, self.y_test = inputs(data.x_test), data.y_test.to(device)
