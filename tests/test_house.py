@@ -50,7 +50,7 @@ BELOW: dict[str, set[str]] = {
     "theory": set(),
     "engine": {"method", "optimizer", "data", "models", "config"},
     "runs": {"engine", "schedule", "method", "algorithms", "data", "models", "config", "loggers"},
-    "figures": {"runs", "theory", "data", "config"},
+    "figures": {"runs", "schedule", "theory", "data", "config"},
     "sweeps": {"runs", "engine", "config"},
     "tuning": {"sweeps", "runs", "figures", "config"},
     "report": {"sweeps", "runs", "figures", "config"},
