@@ -20,10 +20,32 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # other processes every operation of a small step would wait for one of them to be given a core.
 
 __version__ = VERSION
-__all__ = ["Run", "Sweep", "compose_config", "log_to", "partition_file", "plot", "results", "run", "sweep"]
+__all__ = [
+    "Run",
+    "Sweep",
+    "compose_config",
+    "labels",
+    "log_to",
+    "partition_file",
+    "plot",
+    "results",
+    "run",
+    "sweep",
+]
 
 if TYPE_CHECKING:
-    from fedbench.api import Run, Sweep, compose_config, log_to, partition_file, plot, results, run, sweep
+    from fedbench.api import (
+        Run,
+        Sweep,
+        compose_config,
+        labels,
+        log_to,
+        partition_file,
+        plot,
+        results,
+        run,
+        sweep,
+    )
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
-__all__ = ["Run", "Sweep", "compose_config", "log_to", "partition_file", "plot", "results", "run", "sweep"]
+__all__ = [
+    "Run",
+    "Sweep",
+    "compose_config",
+    "labels",
+    "log_to",
+    "partition_file",
+    "plot",
+    "results",
+    "run",
+    "sweep",
+]
 
 Place = str | os.PathLike[str]
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -199,6 +210,19 @@ def compose_config(overrides: Overrides = (), config_dir: Place | None = None) -
     Raises UserError."""
     with composing(config_dir) as composer:
         return _one(composer, _words(overrides)).config
+
+
+def labels(overrides: Overrides = (), config_dir: Place | None = None) -> np.ndarray:
+    """The labels (n, ...) of the training set of a run with these words, in the order of the rows of its
+    partition.npz: `partition_file(clients, labels)` makes a partition of your own of them, where `clients`
+    (n,) says whose each row is. Reads the data. Raises UserError."""
+    from fedbench.config import imports
+    from fedbench.runs.session import Session  # imports torch
+
+    config = compose_config(overrides, config_dir)
+    imports.load(config)
+    y: np.ndarray = Session().dataset(config).y_train.numpy()
+    return y
 
 
 def run(

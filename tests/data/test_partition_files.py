@@ -93,3 +93,14 @@ def fedbench_labels() -> np.ndarray:
     from option_helpers import load
 
     return load({"name": "digits"}, "unused", seed=0, clients=3).y_train.numpy()
+
+
+def test_a_partition_is_made_of_a_data_sets_labels(tmp_path: Path) -> None:
+    """In the order that a run's own partition.npz has."""
+    labels = fedbench.labels(["dataset=digits", "dataset.train_samples=300"])
+    path = fedbench.partition_file(labels // 2, labels, tmp_path / "pairs.npz")
+    words = ["partition=file", f"partition.path={path}", "dataset.train_samples=300", "clients.total=5"]
+    run = fedbench.run([*words, "rounds=0", "progress=none", "threads=1"], tmp_path / "run")
+    with np.load(tmp_path / "run/partition.npz") as file:
+        assert file["client"].tolist() == (labels // 2).tolist()
+    assert run.final_accuracy is not None
