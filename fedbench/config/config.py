@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -411,6 +411,7 @@ _ROLES = {**fields.roles(Settings), "experiment": WHAT, "scale": WHAT, "logger":
 _ROLES["verbose"] = HOW  # of older runs
 
 
+@cache  # it is asked for every key of every run
 def role(key: str) -> str | None:
     """The role of a dotted key of a run or a sweep; None: there is no such key."""
     top = key.split(".")[0]

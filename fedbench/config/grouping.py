@@ -21,7 +21,7 @@ def settings(config: Mapping[str, object]) -> dict[str, object]:
 
 def plain(value: object) -> Hashable:
     """A value that can be compared and hashed: 1.0 is 1, a list is its text."""
-    return value if isinstance(value, Hashable) else str(value)
+    return value if type(value) is str or isinstance(value, Hashable) else str(value)
 
 
 def in_order(values: Iterable[K]) -> list[K]:

@@ -88,13 +88,15 @@ class Columns:
         self.standings = [one for standings in self.tasks for one in standings]
         self.runs = [run for one in self.standings for run in one.runs]
         self.measured = metric_of(run.summary for run in self.runs)
-        self.there: dict[str, Mapping[str, str] | None] = {}  # run -> the row in which it gets to the level
+        self.there: dict[
+            int, Mapping[str, str] | None
+        ] = {}  # of a run: the row in which it gets to the level
         if (to := shown.to) is not None:
             name, (low, high) = column_of(ranked), ends(column_of(ranked), self.measured)
             if name in _COSTS or not (low < to <= high if sign(name) > 0 else low <= to < high):
                 allowed = f"must be a {name.replace('_', ' ')} between {low:g} and {high:g}, such as 0.7"
                 raise ConfigError("--to", to, "needs a metric that has levels" if name in _COSTS else allowed)
-            self.there = {run.source: reaching(run.rows, [to], name)[f"{to:g}"] for run in self.runs}
+            self.there = {id(run): reaching(run.rows, [to], name)[f"{to:g}"] for run in self.runs}
 
     def of(self, usual: Sequence[str]) -> list[Column]:
         """The columns that are asked for by name, else the `usual` metrics and costs; and differences."""
@@ -160,7 +162,7 @@ class Columns:
         key, scale, unit = "round" if name == "rounds" else name, 1.0, ""
 
         def numbers(one: Standing) -> list[float]:
-            rows = (self.there[run.source] for run in one.runs)
+            rows = (self.there[id(run)] for run in one.runs)
             return [float(row.get(key) or "nan") for row in rows if row is not None]
 
         def cell(one: Standing) -> str:
