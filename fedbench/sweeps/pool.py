@@ -28,6 +28,7 @@ from omegaconf import DictConfig, open_dict
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from fedbench.config.overrides import written
 from fedbench.errors import counted
 from fedbench.machine import kills
 from fedbench.runs.run_directory import FINISHED, RunDirectory
@@ -38,6 +39,8 @@ from fedbench.sweeps.plan import PlannedRun
 WORKERS_LOG = "workers.log"
 LOOK_SECONDS = 0.5
 PATIENCE = 60.0  # seconds for workers to save their checkpoints
+QUIET_SECONDS = 60.0  # after which it is said anew what is under way, where no bar shows it
+_NAMED = 4  # the most runs under way that a line names
 DONE = -1
 """A run's state when it has ended; 0: it waits; N: the N-th worker computes it."""
 _CONTEXT: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
@@ -106,6 +109,7 @@ class Pool:
         self.workers: dict[int, BaseProcess] = {}
         self.said: set[int] = set()
         self.kills = kills()  # of the machine, before now
+        self.last_line = time.monotonic()
 
     def run(self) -> None:
         """Compute all runs. Raises Interrupted after a signal."""
@@ -121,6 +125,7 @@ class Pool:
                     for slot in ended if signals.stop is None else ():
                         self._ended(slot, self.workers.pop(slot))
                     self._say(bar)
+                    self._show(bar)
             finally:
                 self._dismiss(signals)
         if signals.stop is not None:
@@ -175,11 +180,36 @@ class Pool:
             if not here.in_use:  # else another process computes it
                 line = ended_line(here, run.config.resume)
                 log.info("%d of %d: %s", len(self.said), len(self.work.runs), line)
+                self.last_line = time.monotonic()
         if len(self.said) > before:
             self.work.task.make_tables(self.directory)
 
+    def _show(self, bar: tqdm[Any]) -> None:
+        """Say which runs are under way: on the bar, or else in a line where none was logged for a while."""
+        quiet = bar.disable and time.monotonic() - self.last_line <= QUIET_SECONDS
+        if quiet or (bar.disable and self.work.config.progress == "none"):
+            return
+        names = []
+        for run in self._computed:
+            own = " ".join(f"{key.rpartition('.')[2]}={written(value)}" for key, value in run.choices.items())
+            at = f" (round {RunDirectory(run.place).last_round})" if bar.disable else ""
+            names.append(f"{own or run.name}{at}")
+        more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
+        line = f"under way: {', '.join(names[:_NAMED])}{more}" if names else ""
+        if not bar.disable:
+            bar.set_postfix_str(line, refresh=False)
+        elif names:
+            log.info("%d of %d have ended; %s", len(self.said), len(self.work.runs), line)
+            self.last_line = time.monotonic()
+
+    @property
+    def _computed(self) -> list[PlannedRun]:
+        """The runs under way."""
+        states = enumerate(self.states)
+        return [self.work.runs[number] for number, state in states if state not in (0, DONE)]
+
     def _under_way(self) -> str:
-        count = sum(state not in (0, DONE) for state in self.states)
+        count = len(self._computed)
         return f"waits for {counted(count, 'run')} to end a round and save it" if count else ""
 
     def _dismiss(self, signals: Signals) -> None:

@@ -199,6 +199,23 @@ def test_a_process_that_dies_is_one_failed_run(fedbench: Call, tmp_path: Path) -
     assert fedbench("-m", *words, "seed=0,1,2")[0] == 0  # it goes on with what is missing
 
 
+@pytest.mark.slow
+def test_a_sweep_says_which_runs_are_under_way(fedbench: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no bar shows it and nothing has ended for a while: by what is swept, with the round."""
+    monkeypatch.setattr("fedbench.sweeps.pool.QUIET_SECONDS", 0.0)
+    words = [
+        "rounds=2000",
+        "local.steps=1",
+        "eval.every=1",
+        "hydra.sweep.dir=s",
+        "hydra.launcher.processes=1",
+    ]
+    code, out, err = fedbench("-m", *words, "hydra/launcher=processes", "seed=3,4")
+    assert code == 0
+    assert re.search(r"0 of 2 have ended; under way: seed=3 \(round \d+\)\n", out + err)
+    assert re.search(r"1 of 2 have ended; under way: seed=4 \(round \d+\)\n", out + err)
+
+
 def test_rounds_to_an_accuracy_are_columns_and_shown_when_asked(runs, fedbench: Call, tmp_path: Path) -> None:
     """The stand-in's curves are 0.1, 0.2. The usual levels are always there, last, and the accuracy at which
     runs stop; others once asked for."""
