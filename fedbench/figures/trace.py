@@ -72,6 +72,7 @@ def draw_trace(run_dir: str | Path, options: PlotOptions) -> Drawing:
     jobs = read_jobs(path)
     run = next(iter(read([path])), None) if RunDirectory(path).has(METRICS) else None
     begin = 0.0 if run is None or run.metrics.empty else float(run.metrics.get("virtual_time", [0.0])[0])
+    begin = max(0.0, begin)  # also of a number that is none
     shown, staleness = window(jobs, _asked(jobs, options), begin), histogram(jobs)
     shown = replace(shown, away=_away(path, run, shown), survey=begin)
     said = _said(shown, staleness, path, run)

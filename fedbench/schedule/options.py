@@ -187,10 +187,12 @@ def complete(
     if schedule.period is not None and schedule.available is None:
         raise _error(schedule, "period", "must be null without schedule.available, whose windows it repeats")
     if schedule.available is not None:
-        for name, usual in {"join": None, "leave": None, "pool": pool if pool != "queue" else "idle"}.items():
-            if getattr(schedule, name) not in (usual, None):
-                allowed = f"must be {usual or 'null'} beside schedule.available, which says who can start"
-                raise _error(schedule, name, allowed)
+        why = "beside schedule.available, which says who can start jobs"
+        for name in ("join", "leave"):
+            if getattr(schedule, name) is not None:
+                raise _error(schedule, name, f"must be null {why}")
+        if pool == "queue":
+            raise ConfigError("schedule.pool", pool, f"must be idle, idle_incl_buffered, self or all {why}")
     _check_changes(schedule, clients)
     everyone = brought.get("concurrency") == "all"
     concurrency = _concurrency(schedule, clients, per_update, refill, everyone)

@@ -197,7 +197,8 @@ class Pool:
         more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
         line = f"under way: {', '.join(names[:_NAMED])}{more}" if names else ""
         if not bar.disable:
-            bar.set_postfix_str(line, refresh=False)
+            if line != bar.postfix:
+                bar.set_postfix_str(line)
         elif names:
             log.info("%d of %d have ended; %s", len(self.said), len(self.work.runs), line)
             self.last_line = time.monotonic()

@@ -104,7 +104,10 @@ def test_a_wrong_file_is_refused_in_one_line(text: str, line: str, tmp_path: Pat
     ("keys", "line"),
     [
         ({"leave": [[0, 1.0]]}, "schedule.leave=[[0,1.0]]: must be null beside schedule.available"),
-        ({"pool": "queue", "select": None}, "schedule.pool=queue: must be idle beside schedule.available"),
+        (
+            {"pool": "queue", "select": None},
+            "pool=queue: must be idle, idle_incl_buffered, self or all beside",
+        ),
         ({"period": 4.0}, "must have from < to <= schedule.period=4, has 6, inf"),
         ({"available": None, "period": 4.0}, "schedule.period=4.0: must be null without schedule.available"),
         ({"available": "absent.csv"}, "schedule.available=absent.csv: cannot be read"),
