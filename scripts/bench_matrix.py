@@ -231,7 +231,7 @@ def table(rows: list[dict[str, str]]) -> str:
     first, above = rows[0], sum(float(row["ratio"]) > 1 for row in rows)
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
     lines = [
-        f"{len(rows)} of {len(CELLS)} cells on one thread of an {first['processor']}, commit {commits},",
+        f"{len(rows)} of {len(CELLS)} cells on one thread ({first['processor']}), commit {commits},",
         f"torch {first['torch']}, Python {first['python']}, medians of {first['turns']} turns, load average",
         f"{loads[0]:g} to {loads[-1]:g}. Geometric mean of the ratios {mean:.2f}; {above} above 1.",
         *([f"Not measured: {'; '.join(missing)}."] if missing else []),
@@ -245,7 +245,7 @@ def table(rows: list[dict[str, str]]) -> str:
             row["cell"],
             row["engine"],
             row["chunk"],
-            f"{float(row['bare_ms']):.3g}",
+            f"{float(row['bare_ms']):.4g}",
             f"{float(row['ratio']):.2f}",
             spread,
         )
