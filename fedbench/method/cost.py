@@ -146,8 +146,7 @@ def _extrapolated(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) ->
 def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost:
     """`measure`, with vectors of the model's own size."""
     hooks, once, theta = Hooks(algorithm), algorithm.survey == "once", torch.zeros(setting.d, dtype=dtype)
-    address = torch.zeros((), dtype=torch.int64)
-    counts = dataclasses.replace(setting.counts, draws=Draws((address, address), theta))
+    counts = dataclasses.replace(setting.counts, draws=Draws((0, 0), theta))
     h = Record({name: theta.new_zeros(()) for name in algorithm.numbers()})
 
     survey = hooks.vectors("survey_upload", theta) if algorithm.survey else {}

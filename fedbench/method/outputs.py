@@ -66,7 +66,7 @@ class Draws:
     gives others."""
 
     def __init__(self, key: Key, like: Tensor) -> None:
-        """`key`: the address's (`fedbench.rng`), on the device of `like`, whose type the numbers have."""
+        """`key`: the address's (`fedbench.rng`), numbers or tensors. `like`: has the device and the type."""
         self.key, self.like, self.calls = key, like, 0
 
     def uniform(self, *shape: int) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedbench.config.config import MEAN_OF_TWO
 from fedbench.engine.ahead import Planned
+from fedbench.engine.batches import to_device
 from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
 from fedbench.errors import RunError
 from fedbench.method import Counts, Draws, Record, Vectors
@@ -102,9 +103,10 @@ class ServerLoop:
         counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
         counts = self._drawing(counts, AT_STEP)
         if algorithm.stacks:
-            jobs, theta = self.trace.applied(t), self.theta
-            uploads["weight"] = torch.from_numpy(self.weight[jobs]).to(theta.device, theta.dtype)
-            uploads["client"] = torch.from_numpy(self.trace.client[jobs]).to(theta.device)
+            jobs = self.trace.applied(t)
+            weight = torch.from_numpy(self.weight[jobs]).to(self.theta.dtype)
+            both = weight, torch.from_numpy(self.trace.client[jobs])
+            uploads["weight"], uploads["client"] = to_device(both, self.theta.device)
         received = Record({**survey, **uploads})
         drawn = torch.get_rng_state()
         new = algorithm.server_step(Record(self.server), received, counts, Record(h))
@@ -171,9 +173,8 @@ class ServerLoop:
 
     def _drawing(self, counts: Counts, hook: int) -> Counts:
         """Counts that also draw numbers, by their round and the number of a hook."""
-        words = make_key(self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
-        k0, k1 = (torch.tensor(word, device=self.theta.device) for word in words)
-        return replace(counts, draws=Draws((k0, k1), self.theta))
+        key = make_key(self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
+        return replace(counts, draws=Draws(key, self.theta))
 
     def _use(self, hyper: dict[str, float]) -> None:
         """Set the hyper-parameters, and the weights of all jobs that follow from them and the trace: base

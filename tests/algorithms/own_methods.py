@@ -44,7 +44,7 @@ class Mixing(Algorithm):
         models = server.models.index_copy(0, mean.client, mean.model)
         moved = (mean.weight[:, None] * (mean.model - mean.sent_model)).sum(0)
         seen = server.seen + mean.steps.sum() / n.S + mean.sent_round.max()
-        return {"theta": mean.model.median(0).values + moved, "models": models, "seen": seen}
+        return {"theta": mean.model.sort(0).values[(n.S - 1) // 2] + moved, "models": models, "seen": seen}
 
 
 @register("mixing_own")
