@@ -30,7 +30,6 @@ JOBS = {
     "mime": "model=mlp algorithm=mime",
     "moon": "model=mlp algorithm=moon",
     "mixing": f"model=mlp algorithm=mixing imports=[{MINE}]",
-    "drawn": f"model=mlp algorithm=drawn imports=[{MINE}]",
     "async": "model=mlp algorithm=adamasfl schedule=async schedule.concurrency=7 delay=exponential",
     "dirichlet": "model=mlp partition=dirichlet partition.alpha=0.5",
     "optimizer": "model=mlp optimizer.momentum=0.9 optimizer.keep=true local.clip_norm=1 lr_schedule=cosine",
