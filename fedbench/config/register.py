@@ -153,7 +153,7 @@ def _remove(file: Path) -> str:
 
 def register_resolvers() -> None:
     """Register `${fedbench.run_dir:}` and `${fedbench.sweep_dir:}`."""
-    new = OmegaConf.register_new_resolver if HYDRA_13 else OmegaConf.register_resolver
+    new: Any = OmegaConf.register_new_resolver if HYDRA_13 else OmegaConf.register_resolver
     new("fedbench.run_dir", lambda *, _root_: f"runs/{run_name(build(container(_root_)))}", replace=True)
     new("fedbench.sweep_dir", lambda *, _root_: sweep_dir(_root_), replace=True)
 
