@@ -112,6 +112,8 @@ class TensorBoardLogger(Logger):
         self.writer.flush()
 
     def close(self, results: Mapping[str, Any] | None) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
         if results is not None:
             plain = (bool, int, float, str)
             choices = {
@@ -119,7 +121,12 @@ class TensorBoardLogger(Logger):
                 for key, value in self.run.choices.items()
             }
             numbers = {f"result/{k}": v for k, v in results.items() if isinstance(v, int | float)}
-            self.writer.add_hparams({**choices, "status": results["status"]}, numbers, run_name=".")
+            # Not by add_hparams: it opens a second file. TensorBoard reads those of one second by name, a
+            # process's tenth before its ninth, whose points it then takes for those of before a restart.
+            for summary in hparams({**choices, "status": results["status"]}, numbers):
+                self.writer.file_writer.add_summary(summary)
+            for name, value in numbers.items():
+                self.writer.add_scalar(name, value)
         self.writer.close()
 
 

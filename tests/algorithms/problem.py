@@ -6,6 +6,7 @@ never call fedbench. Full local batches make both sides deterministic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.method import Algorithm, Record
+from fedbench.method import Algorithm, Outputs, Record
 from fedbench.runs.server_loop import ServerLoop
 
 FEATURES, CLASSES = 4, 3
@@ -58,6 +59,12 @@ class Problem:
         return [sorted(rng.choice(self.N, per_round, replace=False).tolist()) for _ in range(rounds)]
 
 
+def example(width: int) -> Callable[[], Outputs]:
+    """The shapes of a model's outputs on this problem: two samples with `width` features each."""
+    y, found = torch.zeros(2, dtype=torch.int64), torch.zeros(2, width, dtype=torch.float64)
+    return lambda: Outputs(torch.zeros(2, CLASSES), y, None, None, lambda: found)  # type: ignore[arg-type]
+
+
 def walk_over(
     problem: Problem,
     algorithm: str | Algorithm,
@@ -74,7 +81,8 @@ def walk_over(
         model.bias.copy_(torch.from_numpy(problem.theta0[CLASSES * FEATURES :]))
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm).create(values or {})
-    return make_walk(algorithm, model, problem.x, problem.y, problem.assignment, trace, **options)
+    data = problem.x, problem.y, problem.assignment
+    return make_walk(algorithm, model, *data, trace, outputs=example(FEATURES), **options)
 
 
 def started(

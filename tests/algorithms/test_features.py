@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from oracle import Batches, weights
-from problem import CLASSES, FEATURES, Problem, models_of_clients
+from problem import CLASSES, FEATURES, Problem, example, models_of_clients
 from scipy.special import expit
 from tests_support import FixedTrace, make_walk
 from torch import nn
 
 from fedbench import algorithms
-from fedbench.method import Outputs
 from fedbench.runs.server_loop import ServerLoop
 
 HIDDEN, EPOCHS, BATCH, S = 5, 2, 4, 3
@@ -53,14 +52,9 @@ def started(p: Problem, name: str, values: dict[str, Any], engine: str) -> tuple
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES)).double()
     cohorts = p.cohorts(6, S)
-    found = torch.zeros(2, HIDDEN, dtype=torch.float64)
-
-    def example() -> Outputs:
-        return Outputs(torch.zeros(2, CLASSES), torch.zeros(2, dtype=torch.int64), None, None, lambda: found)  # type: ignore[arg-type]
-
     walk = make_walk(
         algorithms.get(name).create(values), net, p.x, p.y, p.assignment, FixedTrace(cohorts, p.N),
-        per_round=S, steps=None, epochs=EPOCHS, batch=BATCH, engine=engine, chunk=2, outputs=example,
+        per_round=S, steps=None, epochs=EPOCHS, batch=BATCH, engine=engine, chunk=2, outputs=example(HIDDEN),
     )  # fmt: skip
     return walk, Batches(p, cohorts, batch=BATCH, epochs=EPOCHS), cohorts
 

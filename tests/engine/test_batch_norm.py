@@ -320,7 +320,7 @@ def test_fedbns_clients_go_on_from_their_own_statistics(engine: str) -> None:
         torch.testing.assert_close(walk.theta, reference.theta, rtol=1e-9, atol=1e-11)
         kept = walk.trainer.store.tensors
         for client, (layer, statistics) in enumerate(own):
-            torch.testing.assert_close(kept["norm"][client], layer, rtol=1e-9, atol=1e-11)
+            torch.testing.assert_close(kept["own"][client], layer, rtol=1e-9, atol=1e-11)
             for i, name in enumerate(NAMES):
                 torch.testing.assert_close(
                     kept[STATISTICS + name][client], statistics[i], rtol=1e-9, atol=1e-11

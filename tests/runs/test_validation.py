@@ -152,7 +152,7 @@ def test_clients_own_models_are_measured_on_what_is_held_out_of_their_samples(tm
         if not len(mine):
             continue
         shared = problem.method.shared(running.loop.theta)  # type: ignore[attr-defined]
-        theta = problem.method.join(shared, store.gather(torch.tensor([i]))["norm"][0])  # type: ignore[attr-defined]
+        theta = problem.method.join(shared, store.gather(torch.tensor([i]))["own"][0])  # type: ignore[attr-defined]
         module.load_state_dict(problem.layout.unflatten(theta), strict=False)
         with torch.no_grad():
             out = module((data.x_train[mine].double() - data.mean) / data.std)
