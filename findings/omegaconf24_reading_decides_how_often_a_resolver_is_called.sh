@@ -15,8 +15,8 @@ else
     python3 -m venv "$place/venv"
     install() { "$place/venv/bin/pip" install -q "$@"; }
 fi
-for omegaconf in 2.3.1 2.4.1rc1; do
-    install "omegaconf==$omegaconf"
+for package in omegaconf==2.3.1 omegaconf==2.4.1rc1; do
+    install "$package"
     "$place/venv/bin/python" - <<'PYTHON'
 import itertools
 
