@@ -161,7 +161,8 @@ class Composer:
 
         config = self.read([text for text in words if text != _EACH]).config
         data = load(config.dataset, config.data.root, seed=config.seed, clients=config.clients.total)
-        key, values = _EACH.partition("=")[0], [written([name]) for name in users_of(data)]
+        key, _, each = _EACH.partition("=")
+        values = [written([name]) for name in users_of(data, each)]
         return [f"{key}={','.join(values)}" if text == _EACH else text for text in words]
 
     def place(self, composed: Composed) -> Path:

@@ -347,18 +347,19 @@ def subset(data: Dataset, train_samples: int | None, test_samples: int | None) -
     return data
 
 
-def users_of(data: Dataset) -> list[str]:
-    """The users of the training samples, in order. Raises ConfigError if the data do not say who they are."""
+def users_of(data: Dataset, asked: object) -> list[str]:
+    """The users of the training samples, in order. Raises ConfigError if the data do not say who they are.
+    `asked`: the value of dataset.hold_out."""
     if data.client is None:
         allowed = f"must be null: {data.name} does not say whose its samples are (dataset.user, client)"
-        raise ConfigError("dataset.hold_out", "each", allowed)
+        raise ConfigError("dataset.hold_out", asked, allowed)
     return in_order({*names_of(data.client).tolist()})
 
 
 def holding_out(data: Dataset, users: Sequence[str]) -> Dataset:
     """All samples of these users as the test set, all of the others for training. A test set that does not
     say whose its samples are is left out. Raises ConfigError unless some users stay, and for unknown ones."""
-    there = users_of(data)
+    there = users_of(data, [*users])
     if unknown := [name for name in users if name not in there]:
         allowed = f"must be users of {data.name}: {', '.join(there[:20])}"
         raise ConfigError("dataset.hold_out", unknown[0], allowed, there)

@@ -75,10 +75,13 @@ def test_each_user_in_turn_is_a_sweep_with_a_table(
             ["clients.total=3", "dataset.pool=0.2"],
             "dataset.pool=0.2: must be null with dataset.hold_out",
         ),
-        (
-            "each",
-            ["dataset=digits"],
-            "must be null: digits does not say whose its samples are",
+        *(
+            (
+                value,
+                ["dataset=digits"],
+                f"dataset.hold_out={value}: must be null: digits does not say whose its",
+            )
+            for value in ("each", "[x]")
         ),
     ):
         plain = file if "dataset=digits" not in more else []
