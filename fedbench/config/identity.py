@@ -132,6 +132,10 @@ def run_name(cfg: Configuration) -> str:
 # Official data sets are not hashed here (the name fixes the content). summary.json has hashes of all files.
 
 
+_INSIDE = {"leaf": "*.json", "npz": "*.npy"}
+"""What a data set reads below a directory, where that is not all. Every other key names a file."""
+
+
 def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     """The hashes of what a run with these choices (dotted keys) reads; empty for most runs.
 
@@ -139,8 +143,9 @@ def inputs(choices: Mapping[str, Any]) -> dict[str, str]:
     """
     given = {key: as_given(choices[key]) for key in FILES
              if choices.get(key) and isinstance(choices[key], str)}  # fmt: skip
-    kind = "*.json" if choices.get("dataset") == "leaf" else "*"
-    read = {key: files_below(path, kind) if path.is_dir() else [path] for key, path in given.items()}
+    kind = _INSIDE.get(str(choices.get("dataset")), "*")
+    read = {key: files_below(path, kind) if path.is_dir() and key.startswith("dataset.") else [path]
+            for key, path in given.items()}  # fmt: skip
     for name in choices.get("imports") or ():
         read[f"imports {name}"] = _sources(str(name))
     found = {}

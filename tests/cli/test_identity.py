@@ -18,7 +18,7 @@ from fedbench.cli import main
 from fedbench.config.compose import compose
 from fedbench.config.config import GROUPS, USUAL, Config, Settings, flat, role
 from fedbench.config.grouping import settings
-from fedbench.config.identity import difference, identity, run_hash, run_name, slug
+from fedbench.config.identity import difference, identity, inputs, run_hash, run_name, slug
 from fedbench.config.options import CLASSES, build, checked, with_defaults
 from fedbench.config.overrides import first_values, parse
 from fedbench.config.register import sweep_dir
@@ -286,6 +286,16 @@ def test_every_digit_of_a_value_counts(one: str, other: str, same: bool) -> None
 
 
 # ---- files and code that a run reads -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["init_from", "partition.path", "participation.path", "delay.table"])
+def test_what_names_a_file_reads_no_directory(key: str, tmp_path: Path) -> None:
+    """It is refused later: a home directory's files would take minutes to read before that."""
+    (tmp_path / "file").touch()
+    assert inputs({key: str(tmp_path)}) == {}
+    assert [*inputs({key: str(tmp_path / "file")})] == [f"{key} (content)"]
+    assert [*inputs({"dataset": "hf", "dataset.path": str(tmp_path)})] == ["dataset.path (content)"]
+    assert inputs({"dataset": "npz", "dataset.path": str(tmp_path)}) == {}
 
 
 def test_code_in_a_package_below_imports_counts(tmp_path: Path) -> None:
