@@ -129,7 +129,8 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
         data, numbers, reading = results.evidence.get(way.reading.figure), way.numbers, way.reading
         made_by = data.made if data else {}
         failed = int((data.runs.status == "failed").sum()) if data and "status" in data.runs else 0
-        mean, low, high = numbers.interval
+        # ten digits: further ones differ from processor to processor
+        mean, low, high = (float(f"{number:.10g}") for number in numbers.interval)
         reasons = [way.cut, numbers.limit, numbers.detail, f"{failed} failed runs left out" if failed else ""]
         yield {
             "claim": claim.name,
