@@ -146,7 +146,8 @@ def results(*directories: Place) -> pd.DataFrame:
     """One row per run in these directories (of runs or sweeps, or directories that contain some).
 
     Columns: `dir`; every key of the configurations under its dotted name (`algorithm`, `algorithm.lr`,
-    ...); the outcome: `status` (completed, diverged, starved, failed; paused, running or stopped: not
+    ...); costs and what further columns of metrics.csv come to (`uplink_bytes`, `final_NAME`, `best_NAME`);
+    the outcome: `status` (completed, diverged, starved, failed; paused, running or stopped: not
     ended), `final_accuracy`, `best_accuracy`, `best_round`, `final_test_loss`, `rounds_done`, `wall_seconds`,
     `error`. What a run does not have is None or NaN. Raises DataError if there is nothing to read.
     """

@@ -143,8 +143,8 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     known = dict.fromkeys(key for run in runs for key in run.choices)
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
     further = [name for name in ENDS if any(run.outcome(name) is not None for run in runs)]
-    names = ["status", "final_accuracy", "best_accuracy", "best_round", *further, "final_test_loss"]
-    names += ["rounds_done", "wall_seconds", "error"]
+    names = [*further, "status", "final_accuracy", "best_accuracy", "best_round", "final_test_loss"]
+    names += ["rounds_done", "wall_seconds", "error"]  # last, where a notebook shows them of a wide table
     return [
         {
             "dir": run.source,
