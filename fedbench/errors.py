@@ -9,12 +9,16 @@ import os
 import re
 import shutil
 import sys
+import sysconfig
 import textwrap
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 OWN_CODE = ", or your own, which imports=[FILE.py] registers"
 """Follows the names of methods, models and data sets in error lines."""
+_PYTHON = sysconfig.get_path("stdlib")
 FEW = 15  # at most this many options are listed in a line
 
 
@@ -121,6 +125,17 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def users_line(error: BaseException) -> str | None:
+    """The innermost file and line of the user's code (not ours, not a library's) that led to the error."""
+    frames = [frame for cause in chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
+    for frame in reversed(frames):
+        file = Path(frame.filename)
+        ours = file.is_relative_to(Path(__file__).parent) or "site-packages" in file.parts
+        if not ours and not file.is_relative_to(_PYTHON) and file.is_file():
+            return f"{file}, line {frame.lineno}"
+    return None
 
 
 def counted(number: int, noun: str) -> str:

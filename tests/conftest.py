@@ -85,13 +85,17 @@ def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_registered_by_other_tests() -> Iterator[None]:
-    """A method, data set or model that a test registers is known to that test alone."""
+    """A method, data set or model that a test registers is known to that test alone; the next executes its
+    file again."""
     known = getattr(sys.modules.get("fedbench.fields"), "REGISTERED", {})
-    before = {*known}
+    executed = getattr(sys.modules.get("fedbench.config.imports"), "executed", {})
+    before, executed_before = {*known}, {**executed}
     yield
     for key in {*known} - before:
         if not known[key].__module__.startswith("fedbench."):
             del known[key]
+    for name in {*executed} - {*executed_before}:
+        del executed[name]
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sysconfig
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from fedbench.errors import (
     needs,
     shortened,
     unknown_option,
+    users_line,
 )
 from fedbench.fields import unknown_key
 
@@ -35,7 +34,6 @@ _EXTRAS = {
 """Options from third-party packages, and our extra that installs the package."""
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, RecursionError)
 """What composing raises for bad input. A few odd overrides also raise ValueError or TypeError."""
-_PYTHON = sysconfig.get_path("stdlib")
 
 
 def one_line(text: object) -> str:
@@ -56,23 +54,12 @@ def line_of(error: BaseException) -> str:
     if isinstance(error, HYDRA_ERRORS):
         return one_line(error)
     message = f"{type(error).__name__}: {shortened(one_line(error), 300)}"
-    where = _of_user(error)
+    where = users_line(error)
     if where is None:
         return f"internal error: {message}"
     if "data-dependent control flow" in message:
         message = "a branch depends on the value of a tensor: use torch.where, or engine=loop"
     return f"{where}: {message}"
-
-
-def _of_user(error: BaseException) -> str | None:
-    """The innermost file and line of the user's code (not ours, not a library's) that led to the error."""
-    frames = [frame for cause in chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
-    for frame in reversed(frames):
-        file = Path(frame.filename)
-        ours = file.is_relative_to(Path(__file__).parents[1]) or "site-packages" in file.parts
-        if not ours and not file.is_relative_to(_PYTHON) and file.is_file():
-            return f"{file}, line {frame.lineno}"
-    return None
 
 
 def explain(error: BaseException, overrides: Sequence[str], loader: Any) -> UserError:

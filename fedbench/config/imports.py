@@ -6,19 +6,17 @@ import importlib
 import importlib.util
 import logging
 import sys
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedbench.config.identity import inputs
-from fedbench.errors import ConfigError, first_line
+from fedbench.errors import ConfigError, first_line, users_line
 from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
 executed: dict[str, dict[str, str]] = {}
 """The modules that this process has executed, with the hashes of their content."""
-_OURS = str(Path(__file__).parents[1])
 
 
 def load(config: Any) -> None:
@@ -47,9 +45,8 @@ def execute(key: str, names: Iterable[object]) -> None:
             _execute(file) if file else importlib.import_module(name)
         except (Exception, SystemExit) as error:
             reason = first_line(error, named=True)
-            frames = traceback.extract_tb(error.__traceback__)
-            theirs = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen"))]
-            where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+            line = users_line(error)
+            where = f" ({line})" if line else ""
             raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
         executed[identifier] = content
 

@@ -10,7 +10,6 @@ import pytest
 from run_files import model
 
 from fedbench.api import run
-from fedbench.config import imports
 
 PAGE = (Path(__file__).parents[2] / "fedbench" / "README.md").read_text()
 METHODS = dict(re.findall(r"<!-- method: (\w+) -->\n```python\n(.*?)```", PAGE, flags=re.DOTALL))
@@ -24,9 +23,8 @@ UP = {"heads": 8 * (64 * 8 + 8), "few": 8 * (D // 100)}  # bytes of an upload; o
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_of_the_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_the_page_runs(name: str, tmp_path: Path) -> None:
     """In both engines alike, it moves the model, and its bytes are those that the page says."""
-    monkeypatch.setattr(imports, "executed", {})
     (tmp_path / "mine.py").write_text(BEGIN + METHODS[name])
     words = [*WORDS, f"imports=[{tmp_path / 'mine.py'}]", f"algorithm={name}"]
     made = {engine: run([*words, f"engine={engine}"], tmp_path / engine) for engine in ("loop", "vmap")}

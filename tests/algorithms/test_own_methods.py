@@ -12,19 +12,12 @@ from run_files import metrics, model, same_model
 from scipy.special import log_softmax, softmax
 
 from fedbench.api import run
-from fedbench.config import imports
 from fedbench.rng import Stream, fold, make_key, threefry2x32
 
 OWN = Path(__file__).with_name("own_methods.py")
 N, CLASSES, FEATURES, STEPS, LR, ROUNDS = 5, 3, 4, 2, 0.5, 4
 ASYNC = ["schedule=async", "schedule.concurrency=4", "delay=exponential"]
 Data = dict[str, np.ndarray]
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test executes the module anew, as a process of its own does."""
-    monkeypatch.setattr(imports, "executed", {})
 
 
 @pytest.fixture(scope="module")
