@@ -63,6 +63,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pfl_cifar10": {"local.epochs": 1, "local.batch_size": 10, "rounds": 3000, "eval.every": 10,
                     "dataset.augment": "none", "clients.total": 1000, "clients.per_round": 50,
                     "algorithm.lr": 0.1, "model.preset": "pfl", "model.init": "glorot"},
+    "pfllib_fmnist": {"dataset.pool": 0.25, "local.epochs": 1, "local.batch_size": 10, "rounds": 2000,
+                      "clients.total": 20, "clients.per_round": 20, "partition": "dirichlet", "partition.alpha": 0.1, "partition.balance": True,
+                      "partition.redraw": True, "model.preset": "cnn", "model.padding": [0]},
     "fednova_cifar10": {**CROP, "local.batch_size": 32, "rounds": 100, "lr_schedule": "step",
                         "lr_schedule.factor": 0.1, "lr_schedule.milestones": [50, 75],
                         "loss.weight_decay": 1e-4, "clients.total": 16, "clients.per_round": 16,
@@ -151,6 +154,9 @@ def test_methods_have_their_own_settings() -> None:
     assert own("fedexp_cifar10", "fedexp", "algorithm.epsilon_decay") == {0.998 * 0.998}
     assert own("fedexp_cifar10", "fedexp", "eval.model") == {"mean_of_two"}
     assert own("fedexp_cifar10", "fedprox", "algorithm.mu") == {0.1}
+    assert own("pfllib_fmnist", "fedrep", "algorithm.lr") == {0.005}
+    assert own("pfllib_fmnist", "pfedme", "algorithm.lr") == {0.01}
+    assert own("pfllib_fmnist", "pfedme", "algorithm.outer_lr") == {0.005}
     assert own("pfl_cifar10", "fedprox", "algorithm.mu") == {0.01}
     assert own("pfl_cifar10", "fedavg", "rounds") == {1500, None}
     assert own("scaffold_emnist", "fedprox", "algorithm.mu") == {1}
