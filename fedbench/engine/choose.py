@@ -56,8 +56,9 @@ def measure_model(model: nn.Module, sample: Tensor, half: bool = False) -> Model
     """Count one gradient on batches of 1 and 2 copies of `sample` (1, *shape), to get costs per sample.
     `half`: products are computed in bfloat16."""
     convolutions = sum(isinstance(module, nn.Conv2d) for module in model.modules())
-    lstm = not half and has_lstm(next(model.parameters(), sample))
-    alone = sum(m.layers for m in model.modules() if lstm and isinstance(m, Recurrent) and m.cell == "lstm")
+    alone = sum(m.layers for m in model.modules() if isinstance(m, Recurrent) and m.cell == "lstm")
+    if alone and (half or not has_lstm(next(model.parameters(), sample))):
+        alone = 0
     one, two = _count(model, sample), _count(model, torch.cat([sample, sample]))
     written = two.written - one.written
     with torch.no_grad(), Counter() as forward:

@@ -173,7 +173,6 @@ def problem_of(config: Config, session: Session) -> Problem:
     checks.check_task(config, dataset, method, whose_tests=own_tests and dataset.test_client is not None)
     division = _division(config, dataset, own_tests)
     checks.check_division(config, division.sizes, division.test_client)
-    traces.policy_and_delays(config, method.dispatch, division.users or ())  # files may name clients
     dataset = attacks.poisoned(config, dataset, division.assignment)
 
     model = initial_model(config, dataset)

@@ -41,20 +41,17 @@ class Session:
         self._datasets: dict[Hashable, Dataset] = {}
         self._made: tuple[Dataset, Hashable, OnDevice] | None = None
 
-    @staticmethod
-    def data_key(config: Config) -> tuple[Hashable, ...]:
-        """What the configuration's data set depends on."""
-        chosen, partition = config.dataset, config.partition if config.dataset.pool is not None else None
-        read = inputs(flat(config))  # a file may be replaced between two runs
-        content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
-        place = as_given(config.data.root).resolve()
-        where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
-        return repr(chosen), where, *_of_own_clients(config), partition, content
-
     def dataset(self, config: Config) -> Dataset:
         """The configuration's data set, read if it is not at hand. Raises ConfigError and DataError."""
         chosen, root = config.dataset, config.data.root
-        key, (seed, clients) = self.data_key(config), _of_own_clients(config)
+        read = inputs(flat(config))  # a file may be replaced between two runs
+        content = tuple(item for item in read.items() if item[0].startswith(("dataset.", "partition.")))
+        place = as_given(root).resolve()
+        where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
+        own = chosen.pool is not None or chosen.partition is not None or isinstance(chosen, UserDataset)
+        seed, clients = (config.seed, config.clients.total) if own else (0, 0)
+        partition = config.partition if chosen.pool is not None else None
+        key = repr(chosen), where, seed, clients, partition, content
         found = self._datasets.pop(key, None)
         if found is None or not unchanged(found.files):
             found = datasets.load(chosen, root, seed=seed, clients=clients)
@@ -82,10 +79,3 @@ class Session:
         if depends is not None:
             self._made = dataset, depends, here
         return here
-
-
-def _of_own_clients(config: Config) -> tuple[int, int]:
-    """The seed and the number of clients if the data set depends on them, else zeros."""
-    chosen = config.dataset
-    own = chosen.pool is not None or chosen.partition is not None or isinstance(chosen, UserDataset)
-    return (config.seed, config.clients.total) if own else (0, 0)
