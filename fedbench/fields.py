@@ -20,9 +20,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
-from fedbench.errors import FEW, ConfigError, nearest
+from fedbench.errors import (
+    FEW,
+    OWN_CODE,
+    ConfigError,
+    DataError,
+    UserError,
+    first_line,
+    nearest,
+    unknown_option,
+    users_line,
+)
 
 _METADATA = "rule"
 AVERAGE = "average"
@@ -37,7 +47,7 @@ T = TypeVar("T", bound=_Dataclass)
 
 REGISTERED: dict[tuple[str, str], type[Any]] = {}
 """The classes that modules have registered in this process as options, by group and name: methods, models,
-data sets."""
+data sets, partitions, delays."""
 
 
 def registered(group: str) -> dict[str, Any]:
@@ -318,6 +328,43 @@ def options_of_function(
     ]
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def registering(group: str, name: str, given: Sequence[str], ours: Iterable[str]) -> Callable[[F], F]:
+    """Decorator: register a function as an option of a group. Its parameters except `given`, which the run
+    passes, are the option's keys. Raises ValueError if the name is one of `ours`."""
+    if name in ours:
+        raise ValueError(f"{group}={name} is one of fedbench's own: yours needs another name")
+
+    def enter(function: F) -> F:
+        made = dataclasses.make_dataclass(name, options_of_function(name, function, given), frozen=True)
+        made.function = staticmethod(function)  # type: ignore[attr-defined]
+        REGISTERED[group, name] = made
+        return function
+
+    return enter
+
+
+def call_registered(group: str, chosen: Choice, here: Mapping[str, Any], ours: Iterable[str]) -> Any:
+    """What the function that is registered under this name returns. It gets those of `here` that it has
+    parameters for, and its options. Raises ConfigError for an unknown name or option, DataError if the
+    function fails."""
+    made, what = REGISTERED.get((group, chosen.name)), f"{group}={chosen.name}"
+    if made is None:
+        raise unknown_option(group, chosen.name, sorted([*ours, *registered(group)]), OWN_CODE)
+    own = read(made, chosen.options, group, what)
+    wanted = here.keys() & inspect.signature(made.function).parameters.keys()
+    try:
+        return made.function(**{key: here[key] for key in wanted}, **vars(own))
+    except UserError:
+        raise
+    except Exception as error:
+        line = users_line(error)
+        reason = f"{first_line(error, named=True)}{f' ({line})' if line else ''}"
+        raise DataError(f"{what}: its function failed: {reason}") from error
+
+
 _ANNOTATED: dict[str, Callable[..., Any]] = {
     "int": integer,
     "float": number,
@@ -467,6 +514,19 @@ def read_named(classes: Mapping[str, type[T]], values: Mapping[str, Any], group:
         raise ConfigError(group, name, f"must be one of {', '.join(classes)}", classes)
     rest = {key: value for key, value in values.items() if key != "name"}
     return read(classes[name], rest, group, f"{group}={name}")
+
+
+def read_own(classes: Mapping[str, type[T]], own: type[T], values: Mapping[str, Any], group: str) -> T:
+    """`read_named`, but a name that is not among `classes` is taken for one that the user's module registers:
+    `own` then has the shared options, and in its field `chosen` the name and all other values, which are
+    checked once that module has been executed. Raises ConfigError."""
+    name = values.get("name")
+    if not isinstance(name, str) or name in classes:
+        return read_named(classes, values, group)
+    shared = options_of(own).keys()
+    rest = {key: value for key, value in values.items() if key not in shared and key != "name"}
+    options: Any = read(own, {key: values[key] for key in shared & values.keys()}, group)
+    return cast(T, dataclasses.replace(options, chosen=Choice(name, rest)))
 
 
 class UnknownKey(ConfigError):

@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from fedbench import fields
 from fedbench.config.explain import HYDRA_ERRORS
 from fedbench.config.imports import execute
 from fedbench.config.options import conf_dir, generated, options
 from fedbench.config.overrides import parse
 from fedbench.errors import OWN_CODE, Parser, UsageError, columns, unknown_option
+from fedbench.fields import REGISTERED, is_own, registered
 from fedbench.sweeps.formats import aligned
 
 GROUPS = {
@@ -43,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "what", type=_plural, choices=GROUPS, nargs="?", metavar="WHAT", help=", ".join(GROUPS)
     )
+    parser.add_argument(
+        "imports", nargs="?", metavar="imports=[FILE.py]", help="your own code, whose options are listed too"
+    )
     parser.add_argument("--markdown", action="store_true", help="the table of algorithms as in the README")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="also list your own options in DIR")
     args = parser.parse_args(argv)
@@ -69,8 +76,20 @@ def main(argv: Sequence[str]) -> int:
         files = sorted((own / group).rglob("*.yaml"))
         names = [file.relative_to(own / group).with_suffix("").as_posix() for file in files]
         lines += [f"in {own}:", *_described(list(zip(names, files, strict=True)), width)]
+    if args.imports is not None:
+        execute("imports", _modules("list", args.imports))
+        found = {name: cls for name, cls in registered(group).items() if not is_own(cls)}
+        lines += [
+            f"in {args.imports}:",
+            *(f"{name}  {_about(cls)[0]}".rstrip() for name, cls in found.items()),
+        ]
     print("\n".join(lines))
     return 0
+
+
+def _about(cls: Any) -> list[str]:
+    """The lines of the docstring of what a user registered."""
+    return (inspect.getdoc(getattr(cls, "function", cls)) or "").splitlines() or [""]
 
 
 def _plural(word: str) -> str:
@@ -129,7 +148,12 @@ def show(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     name = args.method
     if args.imports is not None:
-        execute("imports", _modules(args.imports))
+        execute("imports", _modules("show", args.imports))
+        functions = {group: cls for (group, of), cls in REGISTERED.items() if of == name}
+        for group, cls in functions.items():
+            if hasattr(cls, "function"):
+                print("\n".join([f"{group}={name}", "", *_about(cls), *_keys(group, cls)]))
+                return 0
     if args.imports is None and name not in (names := options("algorithm")):  # before torch is imported
         raise unknown_option("algorithm", name, names, OWN_CODE)
     from fedbench.algorithms import get  # torch and all methods
@@ -139,10 +163,16 @@ def show(argv: Sequence[str]) -> int:
     return 0
 
 
-def _modules(word: str) -> list[str]:
+def _keys(group: str, cls: Any) -> list[str]:
+    """The keys of an option that a user's function declares, with their defaults and what is allowed."""
+    keys = [(f"{group}.{name}={rule.default}", rule.allowed) for name, rule in fields.rules(cls)]
+    return ["", *(f"{key:<30} {allowed}" for key, allowed in keys)] if keys else []
+
+
+def _modules(command: str, word: str) -> list[str]:
     """The modules that the word imports=[FILE.py] names. Raises UsageError for any other word."""
     with contextlib.suppress(*HYDRA_ERRORS):
         (item,) = parse([word])
         if item.key_or_group == "imports" and isinstance(modules := item.value(), list):
             return modules
-    raise UsageError(f"show: {word}: must be imports=[FILE.py]")
+    raise UsageError(f"{command}: {word}: must be imports=[FILE.py]")

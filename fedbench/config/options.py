@@ -13,13 +13,15 @@ from omegaconf import OmegaConf
 
 from fedbench import fields
 from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
-from fedbench.data.options import DATASETS, UserDataset, read_dataset
+from fedbench.data.options import DATASETS, UserDataset
+from fedbench.data.own_partitions import UserPartition
 from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
 from fedbench.files import read_json
 from fedbench.loggers.options import LOGGERS, read_loggers
 from fedbench.optimizer import OPTIMIZERS
 from fedbench.schedule.options import DELAYS, SCHEDULES
+from fedbench.schedule.own_delays import UserDelay
 from fedbench.schedule.participation import PARTICIPATIONS
 from fedbench.schedule.rates import RATES
 
@@ -34,9 +36,9 @@ CLASSES: Mapping[str, Mapping[str, type[Any]]] = {
     "server_lr_schedule": RATES,
 }
 """The groups whose options are declared without torch. Models and algorithms have their keys in files."""
-_DECLARED = tuple(group for group in CLASSES if group != "dataset")  # users cannot add options to these
-
-REGISTERED = ("dataset", "model", "algorithm")
+_OWN: Mapping[str, type[Any]] = {"dataset": UserDataset, "partition": UserPartition, "delay": UserDelay}
+"""What stands for the options of these groups that the user's modules register."""
+REGISTERED = (*_OWN, "model", "algorithm")
 """The groups to which the user's modules (`imports`) can add options, with or without a file."""
 
 DATA = "options.json"  # in conf/
@@ -61,7 +63,7 @@ def _defaults(names: tuple[str, ...]) -> Mapping[str, Any]:
     declared = fields.plain(Settings())
     for group, name in zip(GROUPS, names, strict=True):
         if group in CLASSES:
-            cls = CLASSES[group].get(name, UserDataset if group == "dataset" else None)
+            cls = CLASSES[group].get(name, _OWN.get(group))
             declared[group] = fields.plain(cls()) if cls else {}
         else:
             content = read_file(file) if (file := option_file(group, name)) else {}
@@ -124,7 +126,7 @@ def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[
     """
     if group in CLASSES and name in CLASSES[group]:
         return ["name", *fields.options_of(CLASSES[group][name])]
-    keys = ["name", *(fields.options_of(UserDataset) if group == "dataset" else ())]
+    keys = ["name", *(fields.options_of(_OWN[group]) if group in _OWN else ())]
     own = fields.REGISTERED.get((group, name))
     own = None if own is None or fields.is_own(own) else own
     keys += fields.options_of(own) if own else ()
@@ -190,7 +192,12 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
 def build(plain: Mapping[str, Any]) -> Config:
     """Like `read_config`, for values whose keys are known to be right. Needs no files of options."""
     plain = {**_USUAL_OPTIONS, **plain}
-    groups = {group: fields.read_named(CLASSES[group], plain[group], group) for group in _DECLARED}
+    groups = {
+        group: fields.read_own(classes, _OWN[group], plain[group], group)
+        if group in _OWN
+        else fields.read_named(classes, plain[group], group)
+        for group, classes in CLASSES.items()
+    }
     rest = {key: value for key, value in plain.items() if key not in (*GROUPS, "logger")}
     for group in ("model", "algorithm"):
         values = {
@@ -200,7 +207,6 @@ def build(plain: Mapping[str, Any]) -> Config:
     return Config(
         **vars(fields.read(Settings, rest, "")),
         **groups,
-        dataset=read_dataset(plain["dataset"]),
         logger=read_loggers(plain.get("logger")),
     )
 

@@ -14,9 +14,7 @@ from fedbench.fields import (
     integer,
     nonnegative,
     number,
-    options_of,
-    read,
-    read_named,
+    read_own,
     switch,
     text,
 )
@@ -357,12 +355,5 @@ class UserDataset(DatasetOptions):
 
 
 def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
-    """Read the options from plain values. A name that is not built in is taken for one that the user's module
-    registers; its own options are checked once that module has been executed. Raises ConfigError."""
-    name = values.get("name")
-    if not isinstance(name, str) or name in DATASETS:
-        return read_named(DATASETS, values, "dataset")
-    shared = options_of(UserDataset).keys()
-    options = read(UserDataset, {key: values[key] for key in shared & values.keys()}, "dataset")
-    own = {key: value for key, value in values.items() if key not in shared and key != "name"}
-    return dataclasses.replace(options, chosen=Choice(name, own))
+    """Read the options from plain values, as `read_own` does. Raises ConfigError."""
+    return read_own(DATASETS, UserDataset, values, "dataset")

@@ -114,6 +114,26 @@ class Natural(PartitionOptions):
         return np.asarray(number[client])
 
 
+def misfit(client: np.ndarray, p: ToPartition, name: str = "client") -> str | None:
+    """Why an array `name` made elsewhere does not say whose the samples are; None if it does."""
+    if client.dtype.kind not in "iu":
+        return f"{name} has type {client.dtype}; integers are expected"
+    if client.shape != p.labels.shape[:1]:
+        what = "training set" if p.pool is None else "pooled training and test set"
+        return f"{name} has shape {client.shape}, the {what} {len(p.labels)} samples"
+    wrong = (client < UNUSED) | (client >= p.clients)
+    if not wrong.any():
+        return None
+    known = f"0 .. {p.clients - 1}, or -1 for none"
+    return f"sample {wrong.argmax()} has the client {client[wrong.argmax()]}; {known}, is expected"
+
+
+def without_sample(client: np.ndarray, p: ToPartition) -> str | None:
+    """The first client that has none of the samples (n,), in words; None if each has one."""
+    empty = np.flatnonzero(np.bincount(client[client != UNUSED], minlength=p.clients) == 0)
+    return f"client {empty[0]} of clients.total={p.clients} has no sample" if empty.size else None
+
+
 @dataclass(frozen=True)
 class File(PartitionOptions):
     """Read from a partition.npz as every run writes it: `client` holds each training sample's client, or -1
@@ -137,26 +157,14 @@ class File(PartitionOptions):
                 raise ConfigError("dataset.pool", p.pool, allowed)
             name = "pooled_client"
         client, test = arrays[name], arrays.get("pooled_test", np.zeros(n, dtype=bool))
-        if client.dtype.kind not in "iu":
-            why = f"{name} has type {client.dtype}; integers are expected"
-        elif client.shape != (n,):
-            what = "training set" if p.pool is None else "pooled training and test set"
-            why = f"{name} has shape {client.shape}, the {what} {n} samples"
-        elif client.min() < UNUSED or client.max() >= p.clients:
-            at = int(((client < UNUSED) | (client >= p.clients)).argmax())
-            known = f"0 .. {p.clients - 1}, or -1 for none"
-            why = f"sample {at} has the client {client[at]}; {known}, is expected"
-        elif test.dtype != bool or test.shape != (n,):
-            why = f"pooled_test is {test.dtype} of shape {test.shape}; bool ({n},) is expected"
+        if test.dtype != bool or test.shape != (n,):
+            why: str | None = f"pooled_test is {test.dtype} of shape {test.shape}; bool ({n},) is expected"
         else:
-            client = client.astype(np.int64)
-            trained = client[(client != UNUSED) & ~test]
-            empty = np.flatnonzero(np.bincount(trained, minlength=p.clients) == 0)
-            other = self._other_label(arrays.get("label"), p)
-            if not empty.size and other is None:
-                return client
-            why = other or f"client {empty[0]} of clients.total={p.clients} has no sample"
-        raise ConfigError("partition.path", self.path, f"does not fit: {why}")
+            why = misfit(client, p, name) or self._other_label(arrays.get("label"), p)
+            why = why or without_sample(np.where(test, UNUSED, client.astype(np.int64)), p)
+        if why:
+            raise ConfigError("partition.path", self.path, f"does not fit: {why}")
+        return client.astype(np.int64)
 
     def tests(self, rows: int) -> np.ndarray | None:
         return self._arrays(rows).get("pooled_test")

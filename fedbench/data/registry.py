@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -30,8 +29,8 @@ from fedbench.data.options import (
 )
 from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
-from fedbench.errors import OWN_CODE, ConfigError, DataError, UserError, first_line, unknown_option, word
-from fedbench.fields import REGISTERED, options_of_function, read, registered
+from fedbench.errors import ConfigError, DataError, word
+from fedbench.fields import call_registered, registering
 from fedbench.files import as_given
 
 F = TypeVar("F", bound=Callable[..., Dataset])
@@ -47,38 +46,16 @@ def register_dataset(name: str) -> Callable[[F], F]:
     allowed. `partition=natural` uses `Dataset.client` if it is set; `Dataset.test_client` names the clients
     of the test samples. Raises ValueError if the name is one of fedbench's own.
     """
-    if name in DATASETS:
-        raise ValueError(f"{name} is a data set of fedbench's own")
-
-    def enter(function: F) -> F:
-        options = options_of_function(name, function, _GIVEN)
-        made = dataclasses.make_dataclass(name, options, frozen=True)
-        made.function = staticmethod(function)  # type: ignore[attr-defined]
-        REGISTERED["dataset", name] = made
-        return function
-
-    return enter
+    return registering("dataset", name, _GIVEN, DATASETS)
 
 
 def load_registered(options: UserDataset, root: Path, seed: int, clients: int) -> Dataset:
     """The data set that the registered function returns. Raises ConfigError for an unknown name or option,
     DataError if the function fails or returns something else."""
-    name = options.name
-    if name not in (users := registered("dataset")):
-        raise unknown_option("dataset", name, sorted([*DATASETS, *users]), OWN_CODE)
-    own = read(users[name], options.chosen.options, "dataset", f"dataset={name}")
-    function: Callable[..., Dataset] = users[name].function
-    here: dict[str, Any] = {"root": root, "seed": seed, "clients": clients}
-    wanted = {key: here[key] for key in here.keys() & inspect.signature(function).parameters.keys()}
-    try:
-        data = function(**wanted, **vars(own))
-    except UserError:
-        raise
-    except Exception as error:
-        reason = first_line(error, named=True)
-        raise DataError(f"dataset={name}: its function failed: {reason}") from error
+    here = {"root": root, "seed": seed, "clients": clients}
+    data = call_registered("dataset", options.chosen, here, DATASETS)
     if not isinstance(data, Dataset):
-        raise DataError(f"dataset={name}: its function returned a {type(data).__name__}, no Dataset")
+        raise DataError(f"dataset={options.name}: its function returned a {type(data).__name__}, no Dataset")
     return data
 
 

@@ -50,7 +50,7 @@ class Session:
         where = place, (place / f"{chosen.name}.npz").is_file()  # which is read in place of official files
         own = chosen.pool is not None or chosen.partition is not None or isinstance(chosen, UserDataset)
         seed, clients = (config.seed, config.clients.total) if own else (0, 0)
-        partition = config.partition if chosen.pool is not None else None
+        partition = repr(config.partition) if chosen.pool is not None else ""
         key = repr(chosen), where, seed, clients, partition, content
         found = self._datasets.pop(key, None)
         if found is None or not unchanged(found.files):

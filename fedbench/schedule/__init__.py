@@ -3,3 +3,7 @@
 A schedule is plain data (`Trace`), computed before any training. Synchronous rounds and asynchronous arrivals
 have the same form. NumPy only.
 """
+
+from fedbench.schedule.own_delays import register_delay
+
+__all__ = ["register_delay"]

@@ -61,6 +61,10 @@ class Bits:
         angle = 2.0 * np.pi * np.asarray(uniform(fold(self.key, 1)))
         return np.sqrt(2.0 * self.exponential()) * np.cos(angle)
 
+    def further(self, k: int) -> Bits:
+        """Numbers of the same addresses, independent of these and of those of any other k = 1, 2, ..."""
+        return Bits(fold(self.key, k + 1))
+
 
 def _speed(value: Any) -> float | tuple[float, ...]:
     if isinstance(value, list):
@@ -83,9 +87,9 @@ class Law(ABC):
         """(clients,): after how many jobs each client's durations repeat; None if each is drawn anew."""
         return None
 
-    def per_client(self, seed: int, clients: int) -> Floats | Ints | None:
-        """The values drawn once per client, an array of `clients` rows that `sample` gets; None: none are
-        drawn."""
+    def per_client(self, seed: int, clients: int) -> Any:
+        """The values drawn once per client, an array of `clients` rows mostly, that `sample` gets; None: none
+        are drawn."""
         return None
 
     def of(self, clients: int, names: Sequence[str] | None) -> Law:
