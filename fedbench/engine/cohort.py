@@ -77,6 +77,7 @@ class CohortTrainer:
         self.algorithm = self.program.algorithm
         self.objective, self.device = self.program.objective, planner.clients.device
         self._ahead: Ahead | None = None
+        self._surveyed: dict[tuple[int, int], Tensor] = {}
 
     def expect(self, planned: Planned) -> None:
         """Draw the mini-batches of small cohorts together from now on. `planned`: all jobs of the run."""
@@ -104,11 +105,10 @@ class CohortTrainer:
             mine = self.store.gather(ids)
             start = self._statistics(statistics, mine, len(at))
             if self.algorithm.full_gradient:
-                blocks = self._full_pass(jobs)
-                full = self.executor.gradients(down["theta"], start, *blocks)
+                full, blocks = self._full_gradients(down["theta"], start, jobs)
                 facts = facts._replace(full_grad=full)
                 if self.algorithm.first_step and start:
-                    start = self._moved(down["theta"], start, *blocks)
+                    start = self._moved(down["theta"], start, *(blocks or self._full_pass(jobs)))
             to_all = {name: value for name, value in down.items() if name not in self.algorithm.addressed}
             addressed = {name: down[name][ids] for name in self.algorithm.addressed}
             given = Given(to_all, addressed, mine, facts, h)
@@ -155,14 +155,24 @@ class CohortTrainer:
         return self.group.sum(total)
 
     def survey_cohort(
-        self, theta: Tensor, statistics: Vectors, client: np.ndarray, n: np.ndarray, weights: np.ndarray
+        self,
+        theta: Tensor,
+        statistics: Vectors,
+        client: np.ndarray,
+        n: np.ndarray,
+        weights: np.ndarray,
+        keep: bool = False,
     ) -> Vectors:
-        """Weighted mean of the cohort's survey uploads, made from full local gradients at theta."""
+        """Weighted mean of the cohort's survey uploads, made from full local gradients at theta. `keep`:
+        these are also the full gradients of the jobs of the cohort, which are trained next."""
         total: Vectors = {}
+        self._surveyed.clear()
         for at in self._chunks(client):
             jobs = self.planner.jobs(client[at], n[at])
             start = self._expand(statistics, len(at))
             grads = self.executor.gradients(theta, start, *self._full_pass(jobs))
+            if keep:
+                self._surveyed.update(zip(_addresses(jobs), grads, strict=True))
             w = to_device(torch.from_numpy(weights[at]).to(self.dtype), self.device)
             _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), w)
         return self.group.sum(total)
@@ -238,6 +248,17 @@ class CohortTrainer:
         there = blocks.with_tensors(to_device(blocks.tensors, self.device))
         return there, share.to(self.dtype)
 
+    def _full_gradients(
+        self, theta: Tensor, start: Vectors, jobs: Jobs
+    ) -> tuple[Tensor, tuple[BatchIndices, Tensor] | None]:
+        """The jobs' full gradients (C, d) at theta, and the blocks that they were computed from; None: those
+        of the survey are at hand."""
+        known = [self._surveyed.pop(address, None) for address in _addresses(jobs)]
+        if (rows := [gradient for gradient in known if gradient is not None]) and len(rows) == len(known):
+            return torch.stack(rows), None
+        blocks = self._full_pass(jobs)
+        return self.executor.gradients(theta, start, *blocks), blocks
+
     def _moved(self, theta: Tensor, statistics: Vectors, blocks: BatchIndices, share: Tensor) -> Vectors:
         """Batch-norm statistics (C, ...) after a local step that takes the full gradient: the mean of what
         each block leaves, weighted by its samples."""
@@ -257,6 +278,10 @@ class CohortTrainer:
     @staticmethod
     def _expand(vectors: Vectors, clients: int) -> Vectors:
         return {name: value.expand(clients, *value.shape).contiguous() for name, value in vectors.items()}
+
+
+def _addresses(jobs: Jobs) -> list[tuple[int, int]]:
+    return list(zip(jobs.client.tolist(), jobs.n.tolist(), strict=True))
 
 
 def _places(position: np.ndarray, updates: np.ndarray) -> dict[int, tuple[Tensor, Tensor]]:

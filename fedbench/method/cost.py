@@ -47,6 +47,7 @@ class Cost:
     labels: bool = dataclasses.field(default=False, compare=False)
     draws: bool = dataclasses.field(default=False, compare=False)  # they call client.uniform or normal
     addressed: int = dataclasses.field(default=0, compare=False)  # of the downlink, what is for one client
+    reuses: bool = dataclasses.field(default=False, compare=False)  # a job's full gradient is its survey's
 
 
 class Counter(Watch):
@@ -187,6 +188,8 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     if algorithm.is_personal:
         number = torch.zeros((), dtype=torch.int64)
         hooks.personal(Record(server), Record({"number": number, **mine, **keep}))
+    both = algorithm.full_gradient and algorithm.survey == "cohort" and not algorithm.keeps_buffers
+    reuses = both and sent["theta"] is server["theta"]
     survey_size, carried = size(survey), sum(setting.optimizer.state.values()) * setting.d
     vectors = [value for value in upload.values() if value.dim() > 0]
     if travels is None:
@@ -199,11 +202,12 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         client_state=size({**mine, **keep}) + (carried if setting.optimizer.keep else 0),
         server_state=size(server) - setting.d,
         calls_per_step=client.calls,
-        full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort"),
+        full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort") - int(reuses),
         descends=client.descends,
         written=job.written + size(local) + carried,
         uplink_bytes=travels + (0 if once else survey_size * dtype.itemsize),
         outputs=client.passes,
         **{name: name in client.asked for name in ASKED},
         addressed=size({name: down[name] for name in algorithm.addressed}),
+        reuses=reuses,
     )

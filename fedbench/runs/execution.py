@@ -120,7 +120,8 @@ def _beside_chunks(problem: Problem) -> int:
     cost, d = problem.cost, problem.layout.d
     sums = sums_under_way(problem.trace)
     down = cost.downlink + (problem.counts.N - 1) * cost.addressed
-    return 2 * (d + cost.server_state) + down + 2 * d + (sums + 1) * cost.uplink
+    kept = d * int(np.bincount(problem.trace.start_version).max(initial=0)) if cost.reuses else 0
+    return 2 * (d + cost.server_state) + down + 2 * d + (sums + 1) * cost.uplink + kept
 
 
 def set_numerics(problem: Problem, placement: Placement) -> None:

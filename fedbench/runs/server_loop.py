@@ -41,6 +41,7 @@ class ServerLoop:
             Planned(trained, *(of[trained] for of in (self.trace.client, self.trace.n, self.trace.work)))
         )
         self.trainer, self.group, self.rates = trainer, trainer.group, dict(problem.rates)
+        self.reuses = problem.cost.reuses
         self.version, self.statistics, self.evaluates = 0, statistics, problem.config.eval.model
         if self.algorithm.averages and self.algorithm.convention == "G" and "lr" in self.rates:
             self.rates["server_lr"] = self.rates["lr"]  # it is eta K of each round
@@ -150,11 +151,15 @@ class ServerLoop:
             return {}
         survey: Vectors = {}
         if algorithm.survey == "cohort":
-            survey = self.trainer.survey_cohort(
-                self.theta, self.statistics, trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
-            )
+            of_jobs = trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
+            survey = self.trainer.survey_cohort(self.theta, self.statistics, *of_jobs, keep=self.reuses)
         counts = self._drawing(replace(self.counts, t=t, made=int(self.made[t])), AT_BROADCAST)
         down = algorithm.broadcast(Record(self.server), Record(survey), counts, Record(h))
+        if self.reuses and down["theta"] is not self.theta:
+            raise RunError(
+                f"algorithm={algorithm.name}: broadcast sends server.theta itself in some rounds only, so "
+                "full gradients are not counted right; send another tensor in all (server.theta.clone())"
+            )
         order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
         for group in (jobs[order == number] for number in np.unique(order)):
             kept = None

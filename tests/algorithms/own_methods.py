@@ -103,3 +103,39 @@ class OwnLoss(Algorithm):
 
     def server_step(self, server, mean, n, h):
         return {"theta": server.theta + mean.delta * (1 + mean.said.sum())}
+
+
+@register("dane")
+class Dane(Algorithm):
+    """FedDANE: steps corrected from a client's full gradient at theta to the cohort's; a proximal term."""
+
+    survey = "cohort"
+    full_gradient = True
+    lr: float = positive(0.1)
+    mu: float = positive(0.5)
+
+    def broadcast(self, server, survey, n, h):
+        return {"theta": server.theta, "g": survey.grad}
+
+    def local_step(self, local, client, h):
+        g = client.grad(local.y) - client.full_grad + client.down.g
+        return {"y": local.y - h.lr * (g + h.mu * (local.y - client.down.theta))}
+
+    def server_step(self, server, mean, n, h):
+        return {"theta": server.theta + mean.delta}
+
+
+@register("dane_elsewhere")
+class DaneElsewhere(Dane):
+    """The same from a copy of the model, at which full gradients are computed anew."""
+
+    def broadcast(self, server, survey, n, h):
+        return {"theta": server.theta.clone(), "g": survey.grad}
+
+
+@register("dane_in_turn")
+class DaneInTurn(Dane):
+    """Not always from the server's own model, which is refused."""
+
+    def broadcast(self, server, survey, n, h):
+        return {"theta": server.theta if n.t < 2 else 0.5 * server.theta, "g": survey.grad}

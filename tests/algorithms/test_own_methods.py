@@ -12,6 +12,9 @@ from run_files import metrics, model, same_model
 from scipy.special import log_softmax, softmax
 
 from fedbench.api import run
+from fedbench.engine.executors import LoopExecutor
+from fedbench.engine.vectorised import VmapExecutor
+from fedbench.errors import RunError
 from fedbench.rng import Stream, fold, make_key, threefry2x32
 
 OWN = Path(__file__).with_name("own_methods.py")
@@ -168,3 +171,54 @@ def test_a_loss_of_its_own(tmp_path: Path, data: Data, engine: str, decay: float
             deltas.append(y - theta)
         theta = theta + np.mean(deltas, 0) * (1 + np.mean(said))
     np.testing.assert_allclose(flat(tmp_path / "run"), theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("schedule", [[], ASYNC], ids=["sync", "async"])
+def test_full_gradients_of_a_surveyed_cohort_are_computed_once(
+    tmp_path: Path, data: Data, engine: str, schedule: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedDANE, replayed from jobs.csv, and its gradients counted: K and one full pass for each job."""
+    passes: list[int] = []
+    cls = {"loop": LoopExecutor, "vmap": VmapExecutor}[engine]
+    inner = cls.gradients
+    monkeypatch.setattr(
+        cls, "gradients", lambda self, *given: passes.append(len(given[3][0])) or inner(self, *given)
+    )
+    words = words_of(data, tmp_path, "model.init=zeros", f"engine={engine}", f"algorithm.lr={LR}", "chunk=2")
+    words, found = [*words, *schedule], {}
+    for name, times in (("dane", 1), ("dane_elsewhere", 2)):
+        passes.clear()
+        made = run([*words, f"algorithm={name}"], tmp_path / name)
+        jobs = pd.read_csv(tmp_path / f"{name}/jobs.csv", comment="#")
+        came = jobs[jobs.status.isin(["applied", "discarded"])]
+        assert made.metrics.iloc[-1].gradient_evaluations == len(came) * (STEPS + times)
+        assert sum(passes) == times * (jobs.status == "applied").sum()
+        found[name] = flat(tmp_path / name)
+    np.testing.assert_array_equal(found["dane"], found["dane_elsewhere"])
+
+    def own(w: np.ndarray, i: int) -> np.ndarray:
+        return gradient(w, data["x_train"][data["client"] == i], data["y_train"][data["client"] == i])
+
+    models = [np.zeros(CLASSES * FEATURES + CLASSES)]
+    weights, uploads = {}, {}
+    for t in range(ROUNDS):
+        theta = models[t]
+        started = jobs[jobs.start_version == t]
+        for at in started.index:
+            applied = jobs[jobs.applied_update == started.applied_update[at]]
+            weights[at] = 0.0 if np.isnan(started.applied_update[at]) else 1 / len(applied)
+        g = sum(weights[at] * own(theta, started.client[at]) for at in started.index)
+        for at in started.index:
+            i, y = started.client[at], theta
+            for _ in range(STEPS):
+                y = y - LR * (own(y, i) - own(theta, i) + g + 0.5 * (y - theta))
+            uploads[at] = y - theta
+        arrived = jobs[jobs.applied_update == t]
+        models.append(theta + sum(weights[at] * uploads[at] for at in arrived.index))
+    np.testing.assert_allclose(found["dane"], models[-1], rtol=1e-10)
+
+
+def test_full_gradients_are_counted_right_or_not_at_all(tmp_path: Path, data: Data) -> None:
+    with pytest.raises(RunError, match=r"broadcast sends server\.theta itself in some rounds only"):
+        run(words_of(data, tmp_path, "algorithm=dane_in_turn"), tmp_path / "run")

@@ -72,7 +72,13 @@ def test_what_nothing_declares_has_no_default() -> None:
     """Of an option that is not ours, or not known: a table of old results may say little."""
     found = with_defaults({"algorithm": "mine", "rounds": 3})
     assert (found["algorithm"], found["rounds"], found["clients.total"]) == ("mine", 3, 20)
-    assert {key.split(".")[0] for key in found} & {*GROUPS} == {"algorithm", *USUAL, "dataset"}
+    assert {key.split(".")[0] for key in found} & {*GROUPS} == {
+        "algorithm",
+        *USUAL,
+        "dataset",
+        "partition",
+        "delay",
+    }
     assert not any(isinstance(value, dict) for value in found.values())
     assert with_defaults({}) == {}
 

@@ -149,5 +149,5 @@ def test_what_is_wrong_with_a_users_data_set_is_one_line(values: dict[str, Any],
 
 
 def test_our_own_names_cannot_be_taken() -> None:
-    with pytest.raises(ValueError, match="mnist is a data set of fedbench's own"):
+    with pytest.raises(ValueError, match="dataset=mnist is one of fedbench's own"):
         register_dataset("mnist")
