@@ -27,7 +27,7 @@ import pkgutil
 from typing import cast
 
 from fedbench.errors import OWN_CODE, unknown_option
-from fedbench.fields import registered
+from fedbench.fields import REGISTERED, registered
 from fedbench.method import Algorithm
 
 for _module in pkgutil.iter_modules(__path__):
@@ -46,6 +46,6 @@ def every() -> list[type[Algorithm]]:
 
 def get(name: str) -> type[Algorithm]:
     """Return the class registered under `name`. Raises ConfigError with the nearest match otherwise."""
-    if name not in (known := registered("algorithm")):
+    if ("algorithm", name) not in REGISTERED:
         raise unknown_option("algorithm", name, names(), OWN_CODE)
-    return cast(type[Algorithm], known[name])
+    return cast(type[Algorithm], REGISTERED["algorithm", name])

@@ -5,7 +5,7 @@ hardware, what is already compiled and, on a CPU, how much memory is left; never
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -41,15 +41,11 @@ class Load:
     cost: ModelCost
     d: int
     batch: int
-    cohort: int  # most clients trained together
+    cohort: int  # most clients trained together, in one process
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
     indices: int = 0  # bytes of the numbers of the samples that the longest job sees
     vectors: float = 10.0  # of d numbers that a job holds besides a gradient, in the step that is recorded
     fixed: int = 0  # bytes that the run holds beside its chunks: server, clients' state, what is evaluated
-
-    def among(self, processes: int) -> Load:
-        """The load of each process when `processes` of them share every cohort."""
-        return replace(self, cohort=-(-self.cohort // processes))
 
 
 def measure_model(model: nn.Module, sample: Tensor, half: bool = False) -> ModelCost:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedbench.fields import AVERAGE
 from fedbench.papers.across import AVERAGES, ELSEWHERE, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Measure, Readings, on_figure
-from fedbench.papers.figure import Figure, Headline, Paper, Search, picture
+from fedbench.papers.figure import Figure, Paper, Search, picture
 from fedbench.papers.measures import Flat, Leads, Moves
 from fedbench.papers.scores import Range
 
@@ -90,12 +90,12 @@ def _claims() -> Iterator[Claim]:
     yield from problem_free("adamasfl", "async", BASELINES, f"{TALK}, Theorem 2")
 
 
-HEADLINES = (
-    Headline("adamasfl-accuracy", "adamasfl/fig1"),
-    Headline("adamasfl-concurrency", "adamasfl/fig2"),
-    Headline("problem-free-adamasfl", "loss_scale"),
-    Headline("adamasfl-most-robust", "adamasfl/fig2_average"),
-)
+HEADLINES = {
+    "adamasfl-accuracy": "adamasfl/fig1",
+    "adamasfl-concurrency": "adamasfl/fig2",
+    "problem-free-adamasfl": "loss_scale",
+    "adamasfl-most-robust": "adamasfl/fig2_average",
+}
 
 PAPER = Paper("adamasfl", "AdaMasFL: Momentum-Driven Adaptivity, ICML 2025, as in its talk", (
     Figure("adamasfl/fig1", "Accuracy against server updates and time, Fashion-MNIST, asynchronous",

@@ -15,7 +15,7 @@ import pandas as pd
 from fedbench.figures.style import option
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim, Measure, Reading, Readings, on_figure
-from fedbench.papers.figure import Figure, Headline, Paper, Search, picture, runs_in, save_table
+from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
 from fedbench.papers.measures import Leads, Moves, Near
 from fedbench.papers.scores import Column
 from fedbench.runs.records import Run, number
@@ -220,12 +220,12 @@ def _effects() -> Iterator[Claim]:
                numbers=on_figure("fedproxvr/mu", lower))  # fmt: skip
 
 
-HEADLINES = (
-    Headline("table1-FedAvg", "fedproxvr/table1"),
-    Headline("table1-SARAH-over-fedavg", "fedproxvr/table1_searched"),
-    Headline("table2-SARAH-over-fedavg", "fedproxvr/table2"),
-    Headline("table1-SARAH", "fedproxvr/table1"),
-)
+HEADLINES = {
+    "table1-FedAvg": "fedproxvr/table1",
+    "table1-SARAH-over-fedavg": "fedproxvr/table1_searched",
+    "table2-SARAH-over-fedavg": "fedproxvr/table2",
+    "table1-SARAH": "fedproxvr/table1",
+}
 
 _TABLE = "Best hyper-parameters, accuracy and T, {}"
 PAPER = Paper("fedproxvr", "FedProxVR: Proximal Stochastic Variance Reduced Gradients, ICPP 2020", (

@@ -117,23 +117,21 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Headline:
-    """What a reader asks first of a paper: one of its claims, by name, and the figure beside it."""
-
-    claim: str
-    figure: str
-
-
-@dataclass(frozen=True)
 class Paper:
-    """A paper, or what belongs to several papers: its title, figures, claims, and the claims that come
-    first."""
+    """A paper, or what belongs to several papers: its title, figures and claims. `first`: what a reader asks
+    first: names of its claims, each with the figure that is shown beside it."""
 
     name: str
     title: str
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...] = ()
-    headlines: tuple[Headline, ...] = ()
+    first: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def headlines(self) -> list[tuple[Claim, str]]:
+        """The claims that come first, and the figure beside each."""
+        named = {claim.name: claim for claim in self.claims}
+        return [(named[name], figure) for name, figure in self.first.items()]
 
 
 def runs_in(out: Path, *stages: str) -> list[Run]:

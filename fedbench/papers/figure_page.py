@@ -75,7 +75,8 @@ def _made_from(content: Made) -> str:
     used = " and ".join(str(shared[key]) for key in ("dataset", "model") if key in shared)
     stand_ins = f", with {used} in place of the paper's data and model" if scale == "smoke" else ""
     runs = ", ".join(f"{count} {status}" for status, count in content.get("runs", {}).items())
-    spent = f" ({hours(content):.1f} core-hours)" if content.get("run_seconds") else ""
+    seconds = float(content.get("run_seconds", 0))  # of the final runs, one thread each
+    spent = f" ({seconds / 3600:.1f} core-hours)" if seconds else ""
     data = {Path(item.get("path", "")).name for files in content.get("data", []) for item in files} - {""}
     commits = ", ".join(text[:10] for text in content.get("commit", []))
     parts = [
@@ -88,11 +89,6 @@ def _made_from(content: Made) -> str:
         *dict.fromkeys(note for notes in content.get("notes", []) for note in notes),
     ]
     return "; ".join(filter(None, parts)) + "."
-
-
-def hours(content: Made) -> float:
-    """Core-hours of a figure's final runs, one thread each."""
-    return float(content.get("run_seconds", 0)) / 3600
 
 
 def _words(item: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Measure, Readings, on_figure
 from fedbench.papers.evidence import Filter, tables
-from fedbench.papers.figure import Figure, Headline, Paper, picture, save_table
+from fedbench.papers.figure import Figure, Paper, picture, save_table
 from fedbench.papers.measures import Above, InSettings, Leads, Moves
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
 
@@ -216,12 +216,12 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
                     _widest("fig2", key, where) + widest * (step == "eta"), differs=_SETTING)  # fmt: skip
 
 
-HEADLINES = (
-    Headline("padamfed-accuracy-iid", "padamfed/fig1"),
-    Headline("problem-free-padamfed", "loss_scale"),
-    Headline("vr-over-plain-iid", "padamfed/fig1"),
-    Headline("padamfed-range-iid", "padamfed/fig2"),
-)
+HEADLINES = {
+    "padamfed-accuracy-iid": "padamfed/fig1",
+    "problem-free-padamfed": "loss_scale",
+    "vr-over-plain-iid": "padamfed/fig1",
+    "padamfed-range-iid": "padamfed/fig2",
+}
 
 PAPER = Paper("padamfed", "PAdaMFed: Problem-Parameter-Free Federated Learning, ICLR 2025", (
     *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START,

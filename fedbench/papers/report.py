@@ -40,9 +40,11 @@ _SUBSET = re.compile(
 @dataclass(frozen=True)
 class Results:
     """All that is kept: figure -> its directory and its evidence; and all claims in numbers, but of tables of
-    other suites only where the table is kept. `top`: the directory of the first page."""
+    other suites only where the table is kept. `top`: the directory of the first page, `pages`: of the
+    papers' pages."""
 
     top: Path
+    pages: Path
     places: Mapping[str, Path]
     evidence: Mapping[str, Evidence]
     ways: Mapping[Claim, Sequence[Way]]
@@ -55,6 +57,15 @@ class Results:
         """A figure's page, as the first page links to it."""
         return (self.places[figure] / "README.md").relative_to(self.top).as_posix()
 
+    def paper(self, paper: Paper) -> str:
+        """A paper's page, as the first page links to it."""
+        return (self.pages / paper.name / "README.md").relative_to(self.top).as_posix()
+
+    def of_its(self, paper: Paper) -> str:
+        """How many of its own claims have each word."""
+        said = self.words([claim for claim in paper.claims if claim.kind == "paper"])
+        return f"Of its {len(said)} claims: {counts(said)}."
+
 
 def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) -> Results:
     """The claims of `papers` by what is kept below `root`: of each figure the results at scale paper, or else
@@ -66,7 +77,8 @@ def gather(root: Path, smoke: bool = False, papers: Sequence[Paper] = PAPERS) ->
     evidence = {name: kept for name, out in places.items() if (kept := read(out)) is not None}
     found = {claim: ways(claim, evidence) for paper in papers for claim in paper.claims
              if claim.kind != "peers" or set(claim.figures) & set(evidence)}  # fmt: skip
-    return Results(root / SMOKE if smoke else (root / SHOWN).parent, places, evidence, found)
+    pages = root / (SMOKE if smoke else SHOWN)
+    return Results(pages if smoke else pages.parent, pages, places, evidence, found)
 
 
 def write_report(root: Path, smoke: bool = False) -> list[Path]:
@@ -76,22 +88,23 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     outputs/README.md shows each figure at scale paper, or else cpu. With `smoke`, outputs/smoke/README.md
     shows the smoke results.
     """
-    results, place = gather(root, smoke), root / (SMOKE if smoke else SHOWN)
-    first, csv = results.top / "README.md", place / "claims.csv"
-    place.mkdir(parents=True, exist_ok=True)
+    results = gather(root, smoke)
+    first, csv = results.top / "README.md", results.pages / "claims.csv"
+    results.pages.mkdir(parents=True, exist_ok=True)
     rows = [row for claim in results.ways for row in _csv_rows(claim, results)]
     write_table(csv, pd.DataFrame(rows))
     for paper in PAPERS:
-        (place / paper.name).mkdir(exist_ok=True)
-        write_text(place / paper.name / "README.md", "\n".join(_paper_page(paper, results, place, csv)))
-    write_text(first, _first(results, place, smoke))
+        here = results.pages / paper.name
+        here.mkdir(exist_ok=True)
+        write_text(here / "README.md", "\n".join(_paper_page(paper, results, here)))
+    write_text(first, _first(results, smoke))
     for name, out in results.places.items():
-        lines = [*section(FIGURES[name], out, results.evidence[name].made), *_claims_of(results, name, place)]
+        lines = [*section(FIGURES[name], out, results.evidence[name].made), *_claims_of(results, name)]
         write_text(out / "README.md", "\n".join(lines))
     front = root / "README.md"
     if not smoke and front.is_file() and BEGIN in (text := front.read_text(encoding="utf-8")):
         before, _, rest = text.partition(BEGIN)
-        said = f"{before}{BEGIN}\n{_front(results, place)}{END}{rest.partition(END)[2]}"
+        said = f"{before}{BEGIN}\n{_front(results)}{END}{rest.partition(END)[2]}"
         write_text(front, said)
     return [first, csv]
 
@@ -184,44 +197,37 @@ def _filled(name: str, **parts: str) -> str:
     return Template((PAGES / f"{name}.md").read_text(encoding="utf-8")).substitute(parts)
 
 
-def _first(results: Results, place: Path, smoke: bool) -> str:
+def _first(results: Results, smoke: bool) -> str:
     absent = [name for name in FIGURES if name not in results.places]
-    csv = (place / "claims.csv").relative_to(results.top).as_posix()
+    csv = (results.pages / "claims.csv").relative_to(results.top).as_posix()
     return _filled(
         "first",
         scale=" Nothing at scale smoke, which only tries the code" * smoke,
         rules=_filled("legend", csv=csv).rstrip(),
-        papers="\n".join(_headlines(results, place)),
-        counts=_counts(results, place),
+        papers="\n".join(_headlines(results)),
+        counts=_counts(results),
         beware="".join(f"{text}\n\n" for text in _beware(results)),
         absent=f"Not made yet: {', '.join(absent)}.\n" if absent else "",
     )
 
 
-def _front(results: Results, place: Path) -> str:
+def _front(results: Results) -> str:
     """What the project's README.md says: a row for each paper, with a line for each of its first
     three claims."""
     rows = []
-    for paper in (one for one in PAPERS if one.headlines):
-        named, lines = {claim.name: claim for claim in paper.claims}, []
-        for one in paper.headlines[:3]:
-            claim = named[one.claim]
+    for paper in (one for one in PAPERS if one.first):
+        lines = []
+        for claim, _ in paper.headlines[:3]:
             found = results.ways[claim]
             first = next((way.numbers for way in found if way.numbers.ours), Numbers())
             numbers = [first.ours, *[first.other] * (first.other not in claim.text)]
             said = ", ".join(filter(None, numbers)) or "not run here"
             lines.append(f"**{word_of(found)}** {claim.text}: {said}")
-        page = f"outputs/{(place / paper.name / 'README.md').relative_to(results.top).as_posix()}"
-        image, _ = _picture(paper.headlines[0].figure, results, "outputs/", 180)
-        rows.append({"paper": f"[{paper.title.partition(':')[0]}]({page})",
-                     "what it says: what came out": "<br>".join([*lines, _of_its(paper, results)]),
+        image, _ = _picture(paper.headlines[0][1], results, "outputs/", 180)
+        rows.append({"paper": f"[{paper.title.partition(':')[0]}](outputs/{results.paper(paper)})",
+                     "what it says: what came out": "<br>".join([*lines, results.of_its(paper)]),
                      "": image if "<img" in image else ""})  # fmt: skip
     return markdown(pd.DataFrame(rows))
-
-
-def _of_its(paper: Paper, results: Results) -> str:
-    said = results.words([claim for claim in paper.claims if claim.kind == "paper"])
-    return f"Of its {len(said)} claims: {counts(said)}."
 
 
 def _picture(figure: str, results: Results, prefix: str, width: int) -> tuple[str, str]:
@@ -237,30 +243,28 @@ def _picture(figure: str, results: Results, prefix: str, width: int) -> tuple[st
     return figure, page
 
 
-def _headlines(results: Results, place: Path) -> Iterator[str]:
+def _headlines(results: Results) -> Iterator[str]:
     """The claims that come first, paper by paper: what it says, what came out here, a picture."""
-    for paper in (one for one in PAPERS if one.headlines):
-        named = {claim.name: claim for claim in paper.claims}
-        page = (place / paper.name / "README.md").relative_to(results.top).as_posix()
-        rows = []
-        for one in paper.headlines:
-            claim, (picture, link) = named[one.claim], _picture(one.figure, results, "", 260)
+    for paper in (one for one in PAPERS if one.first):
+        page, rows = results.paper(paper), []
+        for claim, figure in paper.headlines:
+            picture, link = _picture(figure, results, "", 260)
             rows.append({"the paper says": f"{claim.text} ([{claim.name}]({page}#{claim.name.lower()}))",
                          "here": outcome(claim, results.ways[claim]),
                          "": f"[{picture}]({link})" if link else picture})  # fmt: skip
         yield f"**[{paper.title}]({page})**\n\n{markdown(pd.DataFrame(rows))}"
-        yield f"{_of_its(paper, results)}\n"
+        yield f"{results.of_its(paper)}\n"
 
 
-def _counts(results: Results, place: Path) -> str:
+def _counts(results: Results) -> str:
     rows = []
     for paper in PAPERS:
-        page = (place / paper.name / "README.md").relative_to(results.top).as_posix()
         for kind, title in KINDS.items():
             said = results.words([claim for claim in paper.claims if claim.kind == kind])
             if said:
-                rows.append({"": f"[{paper.title.partition(':')[0]}]({page})", "what": title,
-                             "claims": len(said), **{word: said.count(word) for word in WORDS}})  # fmt: skip
+                page = f"[{paper.title.partition(':')[0]}]({results.paper(paper)})"
+                rows.append({"": page, "what": title, "claims": len(said),
+                             **{word: said.count(word) for word in WORDS}})  # fmt: skip
     return markdown(pd.DataFrame(rows))
 
 
@@ -297,9 +301,8 @@ def _beware(results: Results) -> Iterator[str]:
 # ---- a paper's page and a figure's claims ------------------------------------------------------------------
 
 
-def _paper_page(paper: Paper, results: Results, place: Path, csv: Path) -> Iterator[str]:
-    here, legend = place / paper.name, _filled("legend", csv="../claims.csv")
-    yield f"# {paper.title}\n\n{legend}"
+def _paper_page(paper: Paper, results: Results, here: Path) -> Iterator[str]:
+    yield f"# {paper.title}\n\n{_filled('legend', csv='../claims.csv')}"
     for kind, title in KINDS.items():
         mine = [claim for claim in paper.claims if claim.kind == kind and claim in results.ways]
         if mine:
@@ -338,9 +341,9 @@ def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
     yield markdown(pd.DataFrame(rows))
 
 
-def _claims_of(results: Results, name: str, place: Path) -> Iterator[str]:
+def _claims_of(results: Results, name: str) -> Iterator[str]:
     """A line for each claim that a figure's page bears on, with its word."""
-    up = "../" * len(results.places[name].relative_to(place).parts)
+    up = "../" * len(results.places[name].relative_to(results.pages).parts)
     mine = [(paper, claim) for paper in PAPERS for claim in paper.claims
             if claim in results.ways and name in claim.figures]  # fmt: skip
     if mine:

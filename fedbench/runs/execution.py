@@ -87,11 +87,11 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     cost = replace(cost, written=cost.written + problem.cost.outputs * cost.evaluated)
     width = int((sizes if problem.batch is None else np.minimum(sizes, problem.batch)).max())
     calls = config.rounds * int(problem.steps.max())
-    cohort = min(config.clients.per_round, config.clients.total)
+    cohort = -(-min(config.clients.per_round, N) // group.size)
     indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))
     checks.check_work(config.local, int(problem.steps.max()), indices, device)
     d = problem.layout.d
-    load = Load(cost, d, width, cohort, calls, indices).among(group.size)
+    load = Load(cost, d, width, cohort, calls, indices)
 
     state_bytes = group.clients(N) * problem.cost.client_state * item
     state = choose_state(config.state.place, state_bytes, device)

@@ -396,8 +396,8 @@ def test_every_claim_says_what_it_needs():
     published = "84.02 84.12 84.21 93.52 94.06 93.75 983 895 965 995 970 958"
     assert all(number in text for number in published.split())
     for paper in PAPERS:
-        assert {one.claim for one in paper.headlines} <= {claim.name for claim in paper.claims}
-        assert {one.figure for one in paper.headlines} <= set(FIGURES)
+        assert {*paper.first} <= {claim.name for claim in paper.claims}
+        assert {*paper.first.values()} <= set(FIGURES)
 
 
 def test_widths_are_decades_between_neighbouring_grid_points():

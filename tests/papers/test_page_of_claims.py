@@ -75,17 +75,17 @@ def test_the_front_pages_sentences_agree_with_the_tables() -> None:
     of = {claim.name: claim.text for claim in CLAIMS}
     for text in (front, first):
         said = re.findall(r"Of its (\d+) claims: ([\w, ]*)\.", text)
-        papers = [paper for paper in PAPERS if paper.headlines]
+        papers = [paper for paper in PAPERS if paper.first]
         assert len(said) == len(papers)
         for (number, many), paper in zip(said, papers, strict=True):
             mine = Counter(words[claim.name] for claim in paper.claims if claim.kind == "paper")
             assert (int(number), counted(many)) == (mine.total(), dict(mine)), paper.name
-            for one in paper.headlines[: 3 if text is front else None]:
+            for name in list(paper.first)[: 3 if text is front else None]:
                 if text is front:
-                    assert f"**{words.get(one.claim, 'agrees')}** {of[one.claim]}: " in front
+                    assert f"**{words.get(name, 'agrees')}** {of[name]}: " in front
                 else:
-                    row = next(line for line in text.splitlines() if f"([{one.claim}](" in line)
-                    assert f" **{words.get(one.claim, 'agrees')}**: " in row
+                    row = next(line for line in text.splitlines() if f"([{name}](" in line)
+                    assert f" **{words.get(name, 'agrees')}**: " in row
     assert front.count("<img ") == 2  # FedProxVR's are tables
 
 
