@@ -222,13 +222,15 @@ class Eval:
         "average_precision by scikit-learn, the mean over classes (of two, average_precision is the second "
         "one's), perplexity is exp(loss) (of all positions, if labels have some), mae and rmse "
         "are of regressions (whose accuracy is R2), in the target's unit, the others by torchmetrics; "
-        "confusion_matrix is no column but drawn at the end",
+        "confusion_matrix is no column but drawn at the end. Where clients evaluate models of their own, the "
+        "columns are means over clients, and the matrix counts all clients' test samples",
     )
     finetune_steps: int = integer(
         0,
         low=0,
         help="also the clients' accuracies after this many SGD steps, each on its own data, from the "
-        "global model: mean, mean of the worst tenth, standard deviation",
+        "global model, or from its own where clients have such: mean, mean of the worst tenth, standard "
+        "deviation",
     )
     finetune_lr: float | None = positive(None, null="algorithm.lr", help="of these steps")
 

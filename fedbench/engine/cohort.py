@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -178,23 +178,25 @@ class CohortTrainer:
         return self.group.sum(total)
 
     def finetuned(
-        self, theta: Tensor, statistics: Vectors, lr: float, steps: int, version: int
-    ) -> Iterator[tuple[Tensor, Tensor, Vectors]]:
-        """Every client's model after `steps` steps of SGD from theta on its own mini-batches. Yields clients
-        (C,), models (C, d) and batch-norm statistics (C, ...) per chunk. The training is not affected."""
-        everyone = np.arange(len(self.planner.clients))
-        for at in np.split(everyone, range(self.chunk, len(everyone), self.chunk)):
+        self, start: Callable[[Tensor], tuple[Tensor, Vectors]], lr: float, steps: int, version: int
+    ) -> Iterator[tuple[Tensor, list[tuple[Tensor, Vectors]]]]:
+        """The model of every client of this process after `steps` steps of SGD on its own mini-batches, from
+        what `start` gives for a client (0-dim): theta (d,), and batch-norm statistics. Yields clients (C,)
+        and their models per chunk. The training is not affected."""
+        for at in self._chunks(np.arange(len(self.planner.clients))):
             made = np.full(len(at), steps)
             jobs = Jobs(at, np.full(len(at), version), self.planner.clients.sizes[at], made)
             batches = self.planner.draw(Stream.FINETUNE, jobs, self._masks(Stream.FINETUNE_MASKS))
             ids, tensors = to_device((jobs.ids, batches.tensors), self.device)
             batches = batches.with_tensors(tensors)
-            models, moving = theta.expand(len(at), -1), self._expand(statistics, len(at))
+            thetas, rows = zip(*map(start, ids), strict=True)
+            models = torch.stack(thetas)
+            moving = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
             gradient = torch.func.vmap(self.objective.loss_and_grad, in_dims=(0, 0, batches.axes()))
             for k in range(steps):
                 _, grads, moving = gradient(models, moving, batches.step(k))
                 models = models - lr * grads
-            yield ids, models, moving
+            yield ids, [(row, {k: v[i] for k, v in moving.items()}) for i, row in enumerate(models)]
 
     # ---- pieces ------------------------------------------------------------------------------------
 

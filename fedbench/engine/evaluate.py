@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -75,16 +75,27 @@ class Evaluator:
         if self.further:
             self.further.reset()
         batches = _slices(0, n, self.batch)
-        return self._mark({**self.layout.unflatten(theta), **statistics}, batches, self.further)
+        also = self.further.update if self.further else None
+        return self._mark({**self.layout.unflatten(theta), **statistics}, batches, also)
 
-    def per_sample(self, theta: Tensor, statistics: Vectors, at: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def per_sample(
+        self,
+        theta: Tensor,
+        statistics: Vectors,
+        at: Tensor | slice,
+        outputs: list[Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """(losses, the task's marks, such as whether each is right) of the test samples `at`: indices (m,),
-        or a slice, which copies nothing."""
+        or a slice, which copies nothing. The model's outputs are added to `outputs`, batch by batch."""
         batches = _slices(at.start, at.stop, self.batch) if isinstance(at, slice) else at.split(self.batch)
-        return self._mark({**self.layout.unflatten(theta), **statistics}, batches)
+        also = None if outputs is None else lambda out, y: outputs.append(out)
+        return self._mark({**self.layout.unflatten(theta), **statistics}, batches, also)
 
     def _mark(
-        self, values: Vectors, batches: Iterable[Tensor | slice], further: FurtherMetrics | None = None
+        self,
+        values: Vectors,
+        batches: Iterable[Tensor | slice],
+        also: Callable[[Tensor, Tensor], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
         losses, marks = [], []
         with torch.no_grad():
@@ -93,8 +104,8 @@ class Evaluator:
                 out = functional_call(self.model, values, (x,))
                 losses.append(self.objective.loss(out, y))
                 marks.append(self.task.marks(out, y))
-                if further:
-                    further.update(out, y)
+                if also:
+                    also(out, y)
         return torch.cat(losses), torch.cat(marks)
 
     def _input(self, at: Tensor | slice) -> Tensor:

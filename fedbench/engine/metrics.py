@@ -101,7 +101,7 @@ class FurtherMetrics:
 
     def by_client(self, whose: Tensor, clients: int) -> dict[str, np.ndarray]:
         """The values of each metric on every client's own samples (clients,), float64; NaN for a client
-        without samples. `whose` (m,): the client of each sample of all batches. Forgets the batches."""
+        without samples. `whose` (m,): the client of each sample of all batches."""
         out, y = (torch.cat(parts) for parts in zip(*self._whole, strict=True))
         found: dict[str, np.ndarray] = {}
         for client in (whose[(whose >= 0) & (whose < clients)]).unique().tolist():
@@ -109,6 +109,8 @@ class FurtherMetrics:
             self.update(out[whose == client], y[whose == client])
             for name, value in self.values().items():
                 found.setdefault(name, np.full(clients, math.nan))[client] = float(value)
+        self.reset()
+        self.update(out, y)
         return found
 
     def _of_ranks(self, name: str) -> float:

@@ -84,24 +84,14 @@ def check_aggregation(config: Config, method: Algorithm) -> None:
             raise ConfigError("aggregation", config.aggregation, f"must be mean: {method.name} {why}")
 
 
-def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool) -> None:
-    """Refuse what does not fit the data's task: a loss, metrics, fine-tuning, a method evaluated by class,
-    clients' scores. Refuse noise on tokens or with a single client, too. `whose_tests`: clients of the test
-    samples are known."""
+def check_task(config: Config, ds: Dataset) -> None:
+    """Refuse what does not fit the data's task: a loss, metrics, an attack on labels. Refuse noise on tokens
+    or with a single client, too."""
     fits, noise, asked = TASKS[ds.task].loss, config.dataset.noise, config.eval
     if noise and (ds.vocabulary is not None or config.clients.total == 1):
         allowed = "tokens take no noise" if ds.vocabulary is not None else "the only client gets none"
         raise ConfigError("dataset.noise", noise, f"must be 0: {allowed}")
     refuse_metrics(asked.metrics, ds.task, ds.name)
-    if asked.metrics and method.is_personal:
-        allowed = f"apply to one model, but {method.name}'s clients evaluate their own models"
-        raise ConfigError("eval.metrics", list(asked.metrics), allowed)
-    if asked.finetune_steps and (ds.task != "classification" or method.is_personal):
-        why = f"dataset={ds.name} is {ds.task}"
-        if ds.task == "classification":
-            why = f"the clients of {method.name} have models of their own"
-        allowed = f"fine-tunes one classification model, but {why}"
-        raise ConfigError("eval.finetune_steps", asked.finetune_steps, allowed)
     if config.participation.attack == "label_flip" and ds.task != "classification":
         allowed = f"flips labels of classes, but dataset={ds.name} is {ds.task}"
         raise ConfigError("participation.attack", "label_flip", allowed)
@@ -114,19 +104,28 @@ def check_task(config: Config, ds: Dataset, method: Algorithm, whose_tests: bool
         called = f": {', '.join(map(str, ds.labels[:20]))}" if ds.labels else ""
         allowed = f"must have {ds.classes} weights, one for each class of dataset={ds.name}{called}"
         raise ConfigError("loss.class_weight", list(weights), allowed)
-    if method.is_personal and ds.task != "classification":
-        allowed = f"is evaluated by class, but dataset={ds.name} has no classes ({ds.task})"
-        raise ConfigError("algorithm", method.name, allowed)
-    if asked.clients and not whose_tests and ds.task != "classification":
-        allowed = f"needs classes, or a test set that says whose its samples are ({ds.task} has neither)"
-        raise ConfigError("eval.clients", True, allowed)
 
 
-def check_division(config: Config, sizes: np.ndarray, test_client: np.ndarray | None) -> None:
-    """Refuse clients' scores if no client has test samples, and a mini-batch larger than the data. `sizes`
-    (N,): samples of each client; `test_client`: the client of each test sample, if known."""
-    if config.eval.clients and test_client is not None and (test_client < 0).all():
+def check_division(
+    config: Config, ds: Dataset, method: Algorithm, sizes: np.ndarray, test_client: np.ndarray | None
+) -> None:
+    """Refuse clients' scores if no client has test samples, or they are not known and there are no classes
+    to weigh; and a mini-batch larger than the data. `sizes` (N,): samples of each client; `test_client`: the
+    client of each test sample, if known."""
+    asked, is_owned = config.eval, test_client is not None and bool((test_client >= 0).any())
+    if asked.clients and test_client is not None and not is_owned:
         raise ConfigError("eval.clients", True, "must be false: no test sample belongs to a client")
+    has_classes, own = ds.task == "classification", method.is_personal
+    for key, value, applies in (
+        ("algorithm", method.name, own and not has_classes),
+        ("eval.metrics", list(asked.metrics), own and bool(asked.metrics)),
+        ("eval.clients", True, asked.clients and not has_classes),
+        ("eval.finetune_steps", asked.finetune_steps, asked.finetune_steps > 0 and not has_classes),
+    ):
+        if applies and not is_owned:
+            needs = "needs a test set that says whose its samples are (partition=natural, dataset.pool)"
+            why = f"{method.name}'s clients evaluate their own models"
+            raise ConfigError(key, value, f"{needs}: {why if own else 'there are no classes to weigh by'}")
     n, batch, share = int(sizes.sum()), config.local.batch_size, config.local.batch_share
     if share is None and batch is not None and batch > n:
         left = f" that dataset.validation={held} leaves" if (held := config.dataset.validation) else ""

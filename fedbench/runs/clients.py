@@ -5,21 +5,24 @@ A client's score is measured on the client's own test samples if the data say wh
 label mixture of the client's training data: acc_i = sum_y p_i(y) * (accuracy on test samples of class y).
 
 Methods whose clients keep parts of the model to themselves are measured by each client's own model, one
-client after another. Their test loss and accuracy are means over the clients that have test samples.
+client after another. Their test loss, their accuracy and the metrics of eval.metrics are means over the
+clients that have test samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedbench.engine.cohort import STATISTICS
 from fedbench.engine.evaluate import Evaluator
+from fedbench.engine.metrics import FurtherMetrics
 from fedbench.method import Record, Vectors
+from fedbench.process_group import ProcessGroup
 from fedbench.runs.execution import Execution
 from fedbench.runs.server_loop import ServerLoop
 
@@ -53,18 +56,25 @@ def mixture(labels: Tensor, y_test: Tensor, assignment: np.ndarray, clients: int
 
 
 class ClientScores:
-    """The task's score for every client, from the marks of the whole test set."""
+    """The task's score for every client, from the marks of a whole set of samples."""
 
-    def __init__(self, execution: Execution) -> None:
-        problem, self.y = execution.problem, execution.evaluator.y
-        self.clients, self.task, division = problem.counts.N, problem.dataset.task, problem.division
-        self.whose: Tensor | None = None
-        self.weight: Tensor | None = None
-        if division.test_client is not None:
-            whose = np.where(division.test_client < 0, self.clients, division.test_client)
-            self.whose = torch.from_numpy(whose).to(self.y.device)
-        else:
-            self.weight = mixture(problem.dataset.y_train, self.y, division.assignment, self.clients)
+    def __init__(
+        self, task: str, y: Tensor, clients: int, whose: Tensor | None, weight: Tensor | None = None
+    ) -> None:
+        """`y` (m, ...): targets. `whose` (m,): the client of each sample, negative if it has none; or None,
+        and `weight` (N, classes): the clients' label mixtures."""
+        self.task, self.y, self.clients, self.weight = task, y, clients, weight
+        self.whose = None if whose is None else torch.where(whose < 0, clients, whose)
+
+    @classmethod
+    def of_test_set(cls, execution: Execution) -> ClientScores:
+        """On each client's own test samples; if none is a client's, under the clients' label mixtures."""
+        problem, y, N = execution.problem, execution.evaluator.y, execution.problem.counts.N
+        whose = problem.division.test_client
+        if whose is not None and (whose >= 0).any():
+            return cls(problem.dataset.task, y, N, torch.from_numpy(whose).to(y.device))
+        weight = mixture(problem.dataset.y_train, y, problem.division.assignment, N)
+        return cls(problem.dataset.task, y, N, None, weight)
 
     def of(self, marks: Tensor) -> Tensor:
         """Scores (N,), float64. NaN for a client for which no test sample counts, or for R2 if a target never
@@ -77,14 +87,18 @@ class ClientScores:
         if self.task == "sequence":
             right, there = self._sums(marks).unbind(1)
             return _or_nan(right / there, there)[:-1]
-        count = self._sums(torch.ones_like(marks, dtype=torch.float64))
         if self.task != "regression":
-            return _or_nan(self._sums(marks.double()) / count, count)[:-1]
-        y = self.y.double()
+            return self.mean(marks)
+        y, count = self.y.double(), self._sums(torch.ones_like(marks, dtype=torch.float64))
         mean = self._sums(y) / count
         assert self.whose is not None
         total = self._sums((y - mean[self.whose]).square()) * self._varies(y)  # 0, not its rounding error
         return _or_nan((1 - self._sums(marks) / total).mean(1), total.amin(1))[:-1]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Each client's mean (N,), float64, of values (m,) of its samples; NaN if it has none."""
+        count = self._sums(torch.ones_like(values, dtype=torch.float64))
+        return _or_nan(self._sums(values.double()) / count, count)[:-1]
 
     def _varies(self, y: Tensor) -> Tensor:
         """Whether (N + 1, k) each target of y (m, k) has two values among a client's samples."""
@@ -105,85 +119,95 @@ def _or_nan(scores: Tensor, there: Tensor) -> Tensor:
     return torch.where(there > 0, scores, math.nan)
 
 
+Model = tuple[Tensor, Vectors]
+"""theta (d,), and batch-norm statistics."""
+
+
+def own_model(loop: ServerLoop, client: Tensor) -> Model:
+    """The model that a client (0-dim), whose state is in this process, keeps."""
+    kept = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
+    statistics = {name: kept.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
+    return loop.algorithm.personal(Record(loop.server), Record({"number": client, **kept})), statistics
+
+
 class PersonalEvaluator:
-    """The accuracy of each client's own model on its share of an evaluator's samples."""
+    """The score of each client's own model on its share of an evaluator's samples: where it is known whose
+    they are, each goes through its owner's model."""
 
-    def __init__(
-        self, evaluator: Evaluator, kind: Tensor, weights: Callable[[Tensor], Tensor], clients: int
-    ) -> None:
-        """`kind` (m,): the kind of each sample. `weights`: client ids (c,), on the samples' device -> the
-        weight of a sample of each kind for these clients (c, kinds), float64; a client's samples together
-        weigh 1, or 0 if it has none."""
-        self.order = kind.argsort(stable=True)  # so the samples of a kind are a slice, for every client
-        self.evaluator, self.kind = evaluator.ordered(self.order), kind[self.order]
-        self.ends = [0, *torch.bincount(kind).cumsum(0).tolist()]
-        self.weights, self.clients = weights, clients
+    def __init__(self, evaluator: Evaluator, scores: ClientScores) -> None:
+        """`scores`: of the evaluator's samples."""
+        N, kind, weight = scores.clients, scores.y if scores.whose is None else scores.whose, scores.weight
+        order = kind.argsort(stable=True)  # so the samples of a kind are a slice, for every client
+        self.evaluator, self.kind, self.order = evaluator.ordered(order), kind[order], order
+        counts = torch.bincount(kind, minlength=N + 1 if weight is None else weight.shape[1])
+        self.ends = [0, *counts.cumsum(0).tolist()]
+        self.there = counts[:N] > 0 if weight is None else weight.sum(1) > 0  # clients (N,) with samples
+        whose = self.kind if weight is None else None
+        self.scores = ClientScores(scores.task, self.evaluator.y, N, whose, weight)
+        self.further: dict[str, np.ndarray] = {}
+        """Of the last `test`: each metric of eval.metrics for every client (N,)."""
 
-    @classmethod
-    def of_test_set(cls, execution: Execution) -> PersonalEvaluator:
-        """On each client's own test samples; if none is a client's, under the clients' label mixtures."""
-        problem, evaluator = execution.problem, execution.evaluator
-        y, N, whose = evaluator.y, problem.counts.N, problem.division.test_client
-        if whose is not None and (whose >= 0).any():
-            return cls.of_owners(evaluator, torch.from_numpy(whose).to(y.device), N)
-        weight = mixture(problem.dataset.y_train, y, problem.division.assignment, N)
-        return cls(evaluator, y, weight.__getitem__, N)
+    def test(self, loop: ServerLoop) -> tuple[Tensor, Tensor, Tensor]:
+        """(mean loss over the clients that have samples, their mean score, score (N,) of each client or NaN),
+        of the models that the method's clients keep, float64."""
+        mine = torch.from_numpy(loop.trainer.mine(np.arange(self.scores.clients))).to(self.kind.device)
+        models = ((ids, (own_model(loop, client) for client in ids)) for ids in mine.split(EVALUATED))
+        losses, scores = self.measure(models, loop.group, self.evaluator.further)
+        return losses[self.there].mean(), scores.nanmean(), scores
 
-    @classmethod
-    def of_owners(cls, evaluator: Evaluator, whose: Tensor, clients: int) -> PersonalEvaluator:
-        """On each client's own samples; `whose` (m,): the client of each, negative if it has none."""
-        whose = torch.where(whose < 0, clients, whose)
-        share = 1 / torch.bincount(whose, minlength=clients + 1).clamp(min=1).double()
+    def measure(
+        self,
+        models: Iterable[tuple[Tensor, Iterable[Model]]],
+        group: ProcessGroup,
+        further: FurtherMetrics | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """(mean loss (N,), score (N,)) of each client's model, NaN where a client has no samples. `models`:
+        clients (C,) and their models, of all processes of `group` together. `further`: metrics that see all
+        samples that are a client's, each under its owner's model."""
+        found: Vectors = {}
+        for ids, each in models:
+            self._add(ids, each, found, further is not None)
+        found = group.sum(found)
+        if "sums" in found:
+            losses, right, there = found["sums"]
+            return _or_nan(losses, there), _or_nan(right, there)
+        if further:
+            N, further.keep = self.scores.clients, True
+            owned = slice(0, self.ends[N])
+            further.reset()
+            further.update(found["out"][owned], self.evaluator.y[owned])
+            self.further = further.by_client(self.kind[owned], N)
+        return self.scores.mean(found["losses"]), self.scores.of(found["marks"])
 
-        def weights(ids: Tensor) -> Tensor:
-            return share * nn.functional.one_hot(ids, clients + 1)
-
-        return cls(evaluator, whose, weights, clients)
-
-    def test(self, loop: ServerLoop) -> tuple[float, float, np.ndarray]:
-        """(mean loss over the clients that have samples, their mean accuracy, accuracy (N,) of each client or
-        NaN), of the models that the method's clients keep."""
-
-        def own(client: Tensor) -> tuple[Tensor, Vectors]:
-            kept = {name: row[0] for name, row in loop.trainer.store.gather(client[None]).items()}
-            statistics = {name: kept.pop(STATISTICS + name, row) for name, row in loop.statistics.items()}
-            return loop.algorithm.personal(server, Record({"number": client, **kept})), statistics
-
-        sums, server = self._zeros(), Record(loop.server)
-        mine = torch.from_numpy(loop.trainer.mine(np.arange(self.clients))).to(self.kind.device)
-        for ids in mine.split(EVALUATED):
-            self._add(ids, map(own, ids), sums)
-        losses, right, there = loop.group.sum({"all": sums})["all"]
-        known = max(int((there > 0).sum()), 1)
-        return losses.sum().item() / known, sum(right.tolist()) / known, _or_nan(right, there).cpu().numpy()
-
-    def accuracies(self, models: Iterable[tuple[Tensor, Tensor, Vectors]]) -> np.ndarray:
-        """The accuracy (N,) of each client's model, NaN where a client has no samples. `models`: clients
-        (C,), models (C, d), and batch-norm statistics (C, ...)."""
-        sums = self._zeros()
-        for ids, thetas, statistics in models:
-            rows = ({name: value[c] for name, value in statistics.items()} for c in range(len(ids)))
-            self._add(ids, zip(thetas, rows, strict=True), sums)
-        return _or_nan(sums[1] / sums[2], sums[2]).cpu().numpy()
-
-    def _zeros(self) -> Tensor:
-        return torch.zeros(3, self.clients, dtype=torch.float64, device=self.kind.device)
-
-    def _add(self, ids: Tensor, models: Iterable[tuple[Tensor, Vectors]], sums: Tensor) -> None:
-        """Add weighted losses, right answers and weights to `sums` (3, N), for each client and its model."""
-        weights = self.weights(ids)
+    def _add(self, ids: Tensor, models: Iterable[Model], found: Vectors, keep: bool) -> None:
+        """Add what clients' models say of their samples to `found`: losses (m,), marks (m, ...) and with
+        `keep` the outputs (m, ...), in the order of `evaluator`; or, under label mixtures, weighted sums
+        (3, N) of losses, right answers and weights."""
+        if self.scores.weight is None:
+            for client, (theta, statistics) in zip(ids.tolist(), models, strict=True):
+                mine, outputs = slice(self.ends[client], self.ends[client + 1]), list[Tensor]()
+                if mine.start == mine.stop:
+                    continue
+                lost, marks = self.evaluator.per_sample(theta, statistics, mine, outputs if keep else None)
+                said = {"losses": lost, "marks": marks.double()}
+                for name, value in (said | ({"out": torch.cat(outputs)} if keep else {})).items():
+                    if name not in found:
+                        found[name] = value.new_zeros(len(self.kind), *value.shape[1:])
+                    found[name][mine] = value
+            return
+        weights = self.scores.weight[ids]
+        sums = found.setdefault("sums", weights.new_zeros(3, self.scores.clients))
         holders, kind = torch.unique(weights > 0, dim=1, return_inverse=True)
-        parts = [self._samples(torch.nonzero(kind == k).flatten()) for k in range(holders.shape[1])]
-        each = zip(ids, holders, weights, models, strict=True)
-        for client, held, weight, (theta, statistics) in each:
+        parts = [self._samples(torch.nonzero(kind == k).flatten().tolist()) for k in range(holders.shape[1])]
+        for client, held, weight, (theta, statistics) in zip(ids, holders, weights, models, strict=True):
             for part in (part for part, has in zip(parts, held, strict=True) if has and part is not None):
                 lost, marks = self.evaluator.per_sample(theta, statistics, part)
                 share = weight[self.kind[part]]
                 sums[:, client] += torch.stack((lost.double() * share, marks.double() * share, share)).sum(1)
 
-    def _samples(self, kinds: Tensor) -> Tensor | slice | None:
+    def _samples(self, kinds: list[int]) -> Tensor | slice | None:
         """Where the samples of these kinds are; None: there are none."""
-        spans = [(self.ends[k], self.ends[k + 1]) for k in kinds.tolist() if k + 1 < len(self.ends)]
+        spans = [(self.ends[k], self.ends[k + 1]) for k in kinds]
         spans = [(start, end) for start, end in spans if start < end]
         if len(spans) <= 1:
             return slice(*spans[0]) if spans else None

@@ -1,7 +1,8 @@
 """Measures a run between two updates: a row of metrics.csv.
 
 Validation samples are measured like the test set: the score is the mean over all of them. If clients have
-models of their own, it is the mean over clients of each model's score on the client's own validation samples.
+models of their own, it is the mean over clients of each model's score on the client's own validation samples,
+and so are the metrics of eval.metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from fedbench.config.config import CONFUSION
 from fedbench.engine.evaluate import Evaluator
-from fedbench.runs.clients import ClientScores, PersonalEvaluator, summary_of
+from fedbench.runs.clients import ClientScores, PersonalEvaluator, own_model, summary_of
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import OF_CLIENTS, OF_GLOBAL, OF_VALIDATION, Row, further_columns, sign
 
@@ -45,16 +46,22 @@ class Measurement:
         self.validation = execution.evaluator.over(held_out) if len(held_out) else None
         self.personal = self.own_validation = self.clients = None
         if problem.method.is_personal:
-            self.personal = PersonalEvaluator.of_test_set(execution)
+            self.personal = PersonalEvaluator(execution.evaluator, ClientScores.of_test_set(execution))
             if self.validation is not None:
                 whose = torch.from_numpy(division.partition[division.validation]).to(device)
-                self.own_validation = PersonalEvaluator.of_owners(self.validation, whose, problem.counts.N)
+                own = ClientScores(problem.dataset.task, self.validation.y, problem.counts.N, whose)
+                self.own_validation = PersonalEvaluator(self.validation, own)
         elif self.eval.clients:
-            self.clients = ClientScores(execution)
-        self.by = division.sizes if division.tests is None else division.tests
+            self.clients = ClientScores.of_test_set(execution)
+        tests = division.tests
+        self.by = division.sizes if tests is None or not tests.any() else tests
         if self.eval.clients and execution.evaluator.further and division.test_client is not None:
             execution.evaluator.further.keep = True
-        self.tuned = PersonalEvaluator.of_test_set(execution) if self.eval.finetune_steps else None
+        self.tuned = None
+        if self.eval.finetune_steps:
+            self.tuned = self.personal or PersonalEvaluator(
+                execution.evaluator, ClientScores.of_test_set(execution)
+            )
 
     def row(self, last: int, clock: Callable[[], float]) -> tuple[Row, list[np.ndarray]]:
         """The row of the present version; and with eval.clients the clients' scores (N,), and those of
@@ -76,16 +83,25 @@ class Measurement:
         if clients is not None:
             row |= dict(zip(OF_CLIENTS, summary_of(clients, self.by), strict=True))
         further: list[float | None] = []
-        for evaluator in filter(None, (self.execution.evaluator, self.validation)):
-            if evaluator.further:
+        for evaluator, personal in (
+            (self.execution.evaluator, self.personal),
+            (self.validation, self.own_validation),
+        ):
+            if personal:
+                each_client = personal.further.values()
+                further += [summary_of(scores, np.ones(len(scores)))[0] for scores in each_client]
+            elif evaluator and evaluator.further:
                 further += [float(value) for value in evaluator.further.values().values()]
         for name, scores in self._further_of_clients().items():
             further += [None] * 4 if scores is None else summary_of(scores, self.by, sign(name))
             each += [] if scores is None else [scores]
         if self.tuned:
-            lr = self.eval.finetune_lr or self.loop.hyper["lr"]
-            given = self.loop.theta, self.loop.statistics, lr, self.eval.finetune_steps, t
-            scores = self.tuned.accuracies(self.loop.trainer.finetuned(*given))
+            loop, lr = self.loop, self.eval.finetune_lr or self.loop.hyper["lr"]
+            shared = None if self.personal else (loop.theta, loop.statistics)
+            tuned = loop.trainer.finetuned(
+                lambda client: shared or own_model(loop, client), lr, self.eval.finetune_steps, t
+            )
+            scores = self.tuned.measure(tuned, loop.group)[1].cpu().numpy()
             further += summary_of(scores, self.by)[:3]
             each += [scores] if self.eval.clients else []
         names = further_columns(self.eval, self.validation is not None)
@@ -97,6 +113,8 @@ class Measurement:
         further, whose = self.execution.evaluator.further, self.problem.division.test_client
         if not self.eval.clients or not further:
             return {}
+        if self.personal:
+            return {**self.personal.further}
         if whose is None:
             return dict.fromkeys(name for name in further.names if name != CONFUSION)
         return {**further.by_client(torch.from_numpy(whose).to(self.plain.device), self.problem.counts.N)}
@@ -146,8 +164,7 @@ class Measurement:
         loop = self.loop
         if personal is not None:
             loss, score, scores = personal.test(loop)
-            both = torch.tensor([loss, score], dtype=torch.float64)
-            return [*both.to(loop.theta.device)], [torch.from_numpy(scores).to(loop.theta.device)]
+            return [loss, score], [scores]
         losses, marks = evaluator.whole(theta, loop.statistics)
         each = [] if self.clients is None or evaluator is self.validation else [self.clients.of(marks)]
         return [losses.double().mean(), evaluator.task.score(marks, evaluator.y)], each

@@ -170,9 +170,9 @@ def problem_of(config: Config, session: Session) -> Problem:
 
     dataset = session.dataset(config)
     own_tests = config.dataset.pool is not None or isinstance(config.partition, Natural)
-    checks.check_task(config, dataset, method, whose_tests=own_tests and dataset.test_client is not None)
+    checks.check_task(config, dataset)
     division = _division(config, dataset, own_tests)
-    checks.check_division(config, division.sizes, division.test_client)
+    checks.check_division(config, dataset, method, division.sizes, division.test_client)
     dataset = attacks.poisoned(config, dataset, division.assignment)
 
     model = initial_model(config, dataset)

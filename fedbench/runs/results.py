@@ -16,6 +16,7 @@ from fedbench.config.overrides import written
 from fedbench.engine.objective import TASKS
 from fedbench.files import atomically, write_text
 from fedbench.runs.checkpoint import write_torch
+from fedbench.runs.clients import ClientScores, PersonalEvaluator
 from fedbench.runs.execution import Execution
 from fedbench.runs.metrics import (
     LEVELS,
@@ -66,7 +67,10 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
         begin = float(execution.times[0])
         atomically(here.path / JOBS, lambda file: report.write_jobs_csv(trace, file, begin))
     if (further := execution.evaluator.further) and CONFUSION in further.metrics:
-        execution.evaluator.whole(loop.evaluated(), loop.statistics)
+        if problem.method.is_personal:
+            PersonalEvaluator(execution.evaluator, ClientScores.of_test_set(execution)).test(loop)
+        else:
+            execution.evaluator.whole(loop.evaluated(), loop.statistics)
         further.write_confusion(here.path / f"{CONFUSION}.csv")
     found = _summary(execution, rows, seconds, trace)
     kept = config.checkpoint.keep or found["status"] == PAUSED

@@ -18,8 +18,8 @@ def test_every_client_descends_on_its_own_samples(chunk: int) -> None:
     walk = started(p, "fedavg", [[0, 1]], {"lr": 0.1}, steps=2, batch=B, chunk=chunk)
     before, planner = walk.theta.clone(), walk.trainer.planner
     found = {}
-    for ids, models, _ in walk.trainer.finetuned(walk.theta, {}, LR, STEPS, VERSION):
-        found.update(zip(ids.tolist(), models.numpy(), strict=True))
+    for ids, models in walk.trainer.finetuned(lambda client: (walk.theta, {}), LR, STEPS, VERSION):
+        found.update(zip(ids.tolist(), (theta.numpy() for theta, _ in models), strict=True))
     assert sorted(found) == list(range(p.N))
     for i in range(p.N):
         one = Jobs(np.array([i]), np.array([VERSION]), p.sizes[[i]], np.array([STEPS]))

@@ -86,3 +86,11 @@ def test_each_user_in_turn_is_a_sweep_with_a_table(
     ):
         plain = file if "dataset=digits" not in more else []
         assert said in fedbench.refused(*plain, f"dataset.hold_out={given}", *more)
+
+
+def test_steps_of_ones_own_are_measured_by_the_label_mixture(file: list[str], tmp_path: Path) -> None:
+    """No test sample of a held-out user is a client's."""
+    words = [*file, "clients.total=3", "dataset.hold_out=[b]", "eval.finetune_steps=1", "model=logistic"]
+    Run(compose_config(words)).go(tmp_path / "run")
+    row = pd.read_csv(tmp_path / "run/metrics.csv").iloc[-1]
+    assert 0 <= row.finetuned_accuracy_worst <= row.finetuned_accuracy_mean <= 1
