@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -179,6 +179,16 @@ def rows(values: Tensor, at: Tensor) -> Tensor:
     return torch.embedding(values.reshape(len(values), -1), at).view(*at.shape, *values.shape[1:])
 
 
+class Gathered(NamedTuple):
+    """What the model is given in a pass over one mini-batch, besides its parameters."""
+
+    x: Tensor  # (B, *shape)
+    y: Tensor
+    real: Tensor | None  # (B,) 1 for a sample, 0 for padding; None: all are samples
+    statistics: dict[str, Tensor]  # running statistics before the pass
+    of_layers: dict[str, Tensor]  # run-time inputs of our own layers: masks of padding, keys, dropout masks
+
+
 class Objective:
     """Losses and gradients of one model on one data set at any flat theta (d,)."""
 
@@ -220,8 +230,7 @@ class Objective:
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """(loss, gradient (d,), running statistics after the forward pass) on one mini-batch. `loss`: of each
         sample, in place of the task's."""
-        gathered = self._gather(batch)
-        mean_loss = partial(self._mean_loss, statistics=statistics, batch=batch, gathered=gathered, loss=loss)
+        mean_loss = partial(self._mean_loss, given=self._gathered(statistics, batch), loss=loss)
         grads, (value, moved) = grad_and_value(mean_loss, self.layout.unflatten(theta))
         grad = self.layout.flatten(grads)
         if self.weight_decay:
@@ -239,71 +248,51 @@ class Objective:
     def moved(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Running statistics after a forward pass on one mini-batch."""
         with torch.no_grad():
-            return self._mean_loss(self.layout.unflatten(theta), statistics, batch, self._gather(batch))[1]
+            return self._mean_loss(self.layout.unflatten(theta), self._gathered(statistics, batch))[1]
 
     def _mean_loss(
-        self,
-        params: dict[str, Tensor],
-        statistics: dict[str, Tensor],
-        batch: Batch,
-        gathered: tuple[Tensor, Tensor, Tensor | None],
-        loss: Loss | None = None,
+        self, params: dict[str, Tensor], given: Gathered, loss: Loss | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(mean loss of the samples that are no padding, running statistics after the pass)."""
-        y, weights = gathered[1:]
         if loss is None:
-            logits, moving = self._logits(params, statistics, batch, gathered)
-            losses = self.weighted(logits, y)
+            logits, moving = self._logits(params, given)
+            losses = self.weighted(logits, given.y)
         else:
-            outputs, moving = self._outputs(params, statistics, batch, gathered)
+            outputs, moving = self._outputs(params, given)
             losses = loss(outputs)
-        mean = losses.mean() if weights is None else (losses * weights).sum() / weights.sum().clamp(min=1)
-        return mean, moving
+        real = given.real
+        return losses.mean() if real is None else (losses * real).sum() / real.sum().clamp(min=1), moving
 
-    def _logits(
-        self,
-        params: dict[str, Tensor],
-        statistics: dict[str, Tensor],
-        batch: Batch,
-        gathered: tuple[Tensor, Tensor, Tensor | None],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def _logits(self, params: dict[str, Tensor], given: Gathered) -> tuple[Tensor, dict[str, Tensor]]:
         """(logits, running statistics after the pass)."""
-        x, _, weights = gathered
-        moving = {name: value.clone() for name, value in statistics.items()}
-        extra = self._layer_inputs(batch, weights)
-        with self._products(x.device):
-            out = functional_call(self.model, {**params, **moving, **extra}, (x,))
+        moving = {name: value.clone() for name, value in given.statistics.items()}
+        with self._products(given.x.device):
+            out = functional_call(self.model, {**params, **moving, **given.of_layers}, (given.x,))
         return out.to(params[self.layout.names[0]].dtype), moving
 
-    def _outputs(
-        self,
-        params: dict[str, Tensor],
-        statistics: dict[str, Tensor],
-        batch: Batch,
-        gathered: tuple[Tensor, Tensor, Tensor | None],
-    ) -> tuple[Outputs, dict[str, Tensor]]:
+    def _outputs(self, params: dict[str, Tensor], given: Gathered) -> tuple[Outputs, dict[str, Tensor]]:
         """(all outputs, running statistics after the pass)."""
         with features_of(self.model) as found:
-            logits, moving = self._logits(params, statistics, batch, gathered)
+            logits, moving = self._logits(params, given)
 
         def features() -> Tensor:
             if len(found) != 1:
                 raise RunError(f"the model's features: its last layer is passed {len(found)} times, not once")
             return found[0].to(logits.dtype)
 
-        return Outputs(logits, *gathered[1:], self.weighted, features), moving
+        return Outputs(logits, given.y, given.real, self.weighted, features), moving
 
     def outputs(self, theta: Tensor, statistics: dict[str, Tensor], batch: Batch) -> Outputs:
         """All outputs of the model on one mini-batch. Nothing is differentiated, and no statistics move."""
         with torch.no_grad():
-            return self._outputs(self.layout.unflatten(theta), statistics, batch, self._gather(batch))[0]
+            return self._outputs(self.layout.unflatten(theta), self._gathered(statistics, batch))[0]
 
     def _products(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
         if not self.half:
             return contextlib.nullcontext()
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
-    def _gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _gathered(self, statistics: dict[str, Tensor], batch: Batch) -> Gathered:
         x = self.data.input(batch.samples)
         if self.data.augment is not None:
             assert batch.keys is not None
@@ -312,10 +301,14 @@ class Objective:
             assert batch.keys is not None
             key = batch.keys[-1, 0], batch.keys[-1, 1]
             x = add_noise(x, key, rows(self.data.noise, batch.samples))
-        weights = None
+        real, of_layers = None, dict[str, Tensor]()
         if batch.real is not None:
-            weights = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
-        return x, rows(self.data.y, batch.samples), weights
+            real = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
+            of_layers.update(dict.fromkeys(self.masks, real))
+        for layer, name in enumerate(self.keys):
+            assert batch.keys is not None
+            of_layers[name] = batch.keys[layer + 1] if batch.masks is None else batch.masks[layer]
+        return Gathered(x, rows(self.data.y, batch.samples), real, statistics, of_layers)
 
     def with_masks(self, batches: BatchIndices) -> BatchIndices:
         """The mini-batches with what their dropout layers keep, drawn for all steps at once, which leaves the
@@ -339,12 +332,3 @@ class Objective:
         with torch.no_grad():
             x = self.data.to_input(self.data.x[:1])
         return patterns(copy.deepcopy(self.model), torch.cat([x, x]))
-
-    def _layer_inputs(self, batch: Batch, weights: Tensor | None) -> dict[str, Tensor]:
-        extra: dict[str, Tensor] = {}
-        if weights is not None:
-            extra.update(dict.fromkeys(self.masks, weights))
-        for layer, name in enumerate(self.keys):
-            assert batch.keys is not None
-            extra[name] = batch.keys[layer + 1] if batch.masks is None else batch.masks[layer]
-        return extra
