@@ -23,7 +23,7 @@ from fedbench.config.identity import run_name
 from fedbench.config.options import checked
 from fedbench.config.overrides import written
 from fedbench.config.places import RUNS
-from fedbench.data.partition_files import partition_file
+from fedbench.data.partition_files import partition_file as partition_file
 from fedbench.errors import DataError, UsageError, shortened
 from fedbench.process_group import refuse_several
 from fedbench.runs import records
@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from torch import Tensor, nn
-
-__all__ = [
-    "Run",
-    "Sweep",
-    "compose_config",
-    "labels",
-    "log_to",
-    "partition_file",
-    "plot",
-    "results",
-    "run",
-    "sweep",
-]
 
 Place = str | os.PathLike[str]
 Overrides = Sequence[str] | Mapping[str, Any]

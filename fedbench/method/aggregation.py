@@ -15,7 +15,9 @@ f = `byzantine`. Where an update has fewer uploads than these need, it is made a
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -73,13 +75,13 @@ class Aggregated(Front):
         rows = {name: value for name, value in vars(stack).items() if name not in ("weight", "client")}
         sent = {name: rows.pop(name) for name in list(rows) if name.startswith("sent_")}  # by the server
         found = {name: torch.tensordot(stack.weight, value, 1) for name, value in sent.items()}
-        if self.aggregation == "krum":
+        of_rows: Callable[[Tensor], Tensor] = median
+        if self.aggregation == "trimmed_mean":
+            of_rows = partial(trimmed_mean, f=self.byzantine)
+        elif self.aggregation == "krum":
             whole = torch.cat([x.reshape(len(x), -1) for x in rows.values()], 1)
-            taken = krum(whole, self.byzantine)
-            return Record({**found, **{name: x[taken] for name, x in rows.items()}})
-        if self.aggregation == "median":
-            return Record({**found, **{name: median(x) for name, x in rows.items()}})
-        return Record({**found, **{name: trimmed_mean(x, self.byzantine) for name, x in rows.items()}})
+            of_rows = itemgetter(krum(whole, self.byzantine))
+        return Record({**found, **{name: of_rows(x) for name, x in rows.items()}})
 
     def not_mean(self, setting: Setting) -> str | None:
         return f"aggregation={self.aggregation}"
