@@ -191,9 +191,18 @@ def _asked_by(metric: str) -> str:
 
 
 def _measured(ranked: str, columns: Columns, parts: Iterable[Sequence[Run]]) -> list[str]:
-    """A sentence if runs differ in what is measured."""
-    each = [*dict.fromkeys(columns.words(ranked, [run]) for part in parts for run in part)]
-    return [f"{columns.words(ranked)}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
+    """Sentences if runs differ in what is measured, or in whose models are."""
+    runs = [run for part in parts for run in part]
+    each = [*dict.fromkeys(columns.words(ranked, [run]) for run in runs)]
+    said = [f"{columns.words(ranked)}: {' or '.join(each)}, as a task has it"] if len(each) > 1 else []
+    whose = {str(run.choices.get("algorithm")): bool(run.summary.get("own_models")) for run in runs}
+    if len({*whose.values()}) > 1 and column_of(ranked).startswith(("test_", "validation_")):
+        own = ", ".join(name for name, is_own in whose.items() if is_own)
+        said.append(
+            f"of {own} a mean over clients, each with a model of its own, of the others one model's over all "
+            "samples: final_client_accuracy_mean (eval.clients=true) is a mean over clients of all"
+        )
+    return said
 
 
 def _chosen_by(chosen: str, ranked: str, columns: Columns, several: bool, of_tuning: bool) -> str:

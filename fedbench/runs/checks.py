@@ -123,7 +123,7 @@ def check_division(
         ("eval.finetune_steps", asked.finetune_steps, asked.finetune_steps > 0 and not has_classes),
     ):
         if applies and not is_owned:
-            needs = "needs a test set that says whose its samples are (partition=natural, dataset.pool)"
+            needs = "needs test samples of the clients' own (partition=natural or dataset.pool, no hold_out)"
             why = f"{method.name}'s clients evaluate their own models"
             raise ConfigError(key, value, f"{needs}: {why if own else 'there are no classes to weigh by'}")
     n, batch, share = int(sizes.sum()), config.local.batch_size, config.local.batch_share

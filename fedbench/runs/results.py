@@ -100,6 +100,7 @@ def _summary(execution: Execution, rows: Sequence[Row], seconds: float, trace: T
         "status": status,
         "rounds": done,
         "metric": TASKS[problem.dataset.task].metric,
+        "own_models": method.is_personal,  # clients' own are measured, and numbers are means over clients
         "evaluated_every": execution.every,
         "local_steps": problem.steps_or_epochs[0],  # null: the run counts epochs
         "title": method.title or type(method).__name__,

@@ -12,6 +12,8 @@ _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
 }
 _MARKDOWN = {letter: f"\\{letter}" for letter in "\\`*_|<>"}

@@ -105,11 +105,11 @@ REFUSED = [
     ("participation.attack=sign_flip algorithm=local", "participation.attack=sign_flip: must be none: "),
     ("NUMBERS participation.attack=label_flip", "participation.attack=label_flip: flips labels of classes"),
     (f"NUMBERS partition=iid {FEDBN}",
-     "algorithm=fedbn: needs a test set that says whose its samples are (partition=natural, dataset.pool): "
-     "fedbn's clients evaluate their own models"),
-    ("eval.metrics=[auroc] algorithm=local", "eval.metrics=[auroc]: needs a test set that says whose its"),
-    ("NUMBERS partition=iid eval.clients=true", "eval.clients=true: needs a test set that says whose its"),
-    ("NUMBERS partition=iid eval.finetune_steps=2", "eval.finetune_steps=2: needs a test set that says"),
+     "algorithm=fedbn: needs test samples of the clients' own (partition=natural or dataset.pool, no "
+     "hold_out): fedbn's clients evaluate their own models"),
+    ("eval.metrics=[auroc] algorithm=local", "eval.metrics=[auroc]: needs test samples of the"),
+    ("NUMBERS partition=iid eval.clients=true", "eval.clients=true: needs test samples of the"),
+    ("NUMBERS partition=iid eval.finetune_steps=2", "eval.finetune_steps=2: needs test samples of"),
     ("NUMBERS partition=dirichlet", "partition=dirichlet: divides by class, and this data set has no"),
     ("NUMBERS dataset.augment=crop_flip", "dataset.augment=crop_flip: must be none"),
     ("dataset=reviews model=logistic", "model=logistic: needs images or features; samples are token"),
