@@ -1,5 +1,5 @@
-"""Three public tables as a researcher would use them: users by a column, metrics of every user, users held out,
-methods compared. Numbers are recomputed by scikit-learn from the models that runs leave."""
+"""Three public tables as a researcher would use them: users by a column, metrics of every user, users held
+out, methods compared. Numbers are recomputed by scikit-learn from the models that runs leave."""
 
 from __future__ import annotations
 
