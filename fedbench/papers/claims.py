@@ -172,7 +172,7 @@ def _cut(claim: Claim, reading: Reading, data: Evidence) -> str:
     if rounds < claim.rounds:
         return f"{rounds:g} rounds in place of {claim.rounds}"
     if scale != "paper" and (reading.cut or claim.kind == "peers"):
-        return reading.cut or "smaller than the source's setting"
+        return reading.cut or "scale cpu: not all that the source ran"
     return ""
 
 

@@ -48,7 +48,7 @@ CUTS = {
 }  # fmt: skip
 """Figure -> what is smaller at scale cpu."""
 DIFFERS = {
-    "table1": "all 70,000 samples are pooled, where the authors' code leaves 5,000 out",
+    "table1": "samples are drawn from all 70,000 by the authors' rule of sizes; their code leaves 5,000 out",
     "table2": "at scale cpu a smaller CNN, or a third of the training file",
 }
 READINGS = {"final": "paper's rows", "final-rule": "one rule, searched", "final-free": "tuned freely"}

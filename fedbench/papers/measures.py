@@ -99,7 +99,7 @@ class Near(Measure):
             said(scores, self.column) + diverged(rows),
             f"{self.value:.0f}" if rounds else f"{self.value:.2%}",
             slack - (scores - self.value).abs(),
-            {short(self.method): scores},
+            {f"{short(self.method)}{', best' * (self.column == 'best_accuracy')}": scores},
             scores - self.value,
             (rows,),
             "; ".join([points, *[also] * (self.column == "best_accuracy")]),
@@ -124,7 +124,8 @@ class Above(Measure):
         points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
         if len(points) < 3 or points.index[0] > self.low * 1.1 or points.index[-1] < self.high * 0.9:
             raise Untested(f"{self.key} does not cover {self.low:g} to {self.high:g}")
-        seeds = curves_by_seed(rows[pd.to_numeric(rows[self.key]).isin(points.index)], self.key)
+        rows = rows[pd.to_numeric(rows[self.key]).isin(points.index)]
+        seeds = curves_by_seed(rows, self.key)
         good = points > self.level
         detail = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         scores = {f"at {value:g}": column for value, column in seeds.items()}
@@ -178,19 +179,20 @@ class Flat(Measure):
         if len(points) < 2:
             raise Untested(f"fewer than two values of {self.key}")
         names = data.runs.algorithm.unique()
-        best = max(data.once(curve, name, self.where, self.key).max() for name in names)
-        ranges, least = seeds.max(axis=1) - seeds.min(axis=1), seeds.min(axis=1)
-        margin = pd.concat([self.tolerance - ranges, least - LEVEL * best], axis=1).min(axis=1)
-        low = f"below {LEVEL:g} of the best method's {percent(best)}" if least.mean() < LEVEL * best else ""
+        highest = {name: data.once(curve, name, self.where, self.key).max() for name in names}
+        best = max(names, key=lambda name: highest[name])
+        lowest = LEVEL * highest[best]
+        ranges = seeds.max(axis=1) - seeds.min(axis=1)
+        margin = pd.concat([self.tolerance - ranges, seeds.min(axis=1) - lowest], axis=1).min(axis=1)
         each = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         yield Numbers(
-            f"{percent(points.iloc[0])} to {percent(points.iloc[-1])} ({len(seeds)})",
-            f"range <= {100 * self.tolerance:g} points",
+            f"{percent(points.min())} to {percent(points.max())} ({len(seeds)})",
+            f"range <= {100 * self.tolerance:g} points, all >= {percent(lowest)}",
             margin,
             {f"at {value:g}": column for value, column in seeds.items()},
             None,
             (rows,),
-            "; ".join(filter(None, [f"varies by {said(ranges)}", low, each])),
+            f"{percent(lowest)} is {LEVEL:g} of {short(best)}'s highest; varies by {said(ranges)}; {each}",
         )
 
 

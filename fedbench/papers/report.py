@@ -186,7 +186,8 @@ def outcome(claim: Claim, found: Sequence[Way]) -> str:
 
 def _beside(way: Way, several: bool) -> str:
     """`ours 70.3% +- 5.2% (3), SCAFFOLD-M 96.1% +- 0.3% (3) (ten digits, one norm)`."""
-    return f"ours {way.numbers.ours}, {way.numbers.other}{f' ({way.words})' * (several and bool(way.words))}"
+    which = f" ({way.words}{way.reading.marks})" if several and way.words else way.reading.marks
+    return f"ours {way.numbers.ours}, {way.numbers.other}{which}"
 
 
 # ---- the first page --------------------------------------------------------------------------------------
@@ -230,14 +231,15 @@ def _front(results: Results) -> str:
     return markdown(pd.DataFrame(rows))
 
 
-def _picture(figure: str, results: Results, prefix: str, width: int) -> tuple[str, str]:
-    """The first picture of a figure's results, or else its name, and its page. `prefix`: from the page to the
-    first page's directory."""
+def _picture(shows: str, results: Results, prefix: str, width: int) -> tuple[str, str]:
+    """The first picture of a figure's results, or else its name, and its page. `shows`: the figure, and the
+    picture's name if it is another one. `prefix`: from the page to the first page's directory."""
+    figure, _, which = shows.partition(" ")
     if figure not in results.places:
         return figure, ""
     page = f"{prefix}{results.page(figure)}"
     for name in results.evidence[figure].made.get("files", []):
-        if name.endswith(".png"):
+        if name.endswith(".png") and name.startswith(which):
             place, alt = page.removesuffix("README.md"), figure.rpartition("/")[2]
             return f'<img width="{width}" alt="{alt}" src="{place}{name}">', page
     return figure, page
@@ -249,7 +251,9 @@ def _headlines(results: Results) -> Iterator[str]:
         page, rows = results.paper(paper), []
         for claim, figure in paper.headlines:
             picture, link = _picture(figure, results, "", 260)
-            rows.append({"the paper says": f"{claim.text} ([{claim.name}]({page}#{claim.name.lower()}))",
+            built = ", true by construction" * (claim.kind == "construction")
+            rows.append({"the paper says":
+                         f"{claim.text} ([{claim.name}]({page}#{claim.name.lower()}){built})",
                          "here": outcome(claim, results.ways[claim]),
                          "": f"[{picture}]({link})" if link else picture})  # fmt: skip
         yield f"**[{paper.title}]({page})**\n\n{markdown(pd.DataFrame(rows))}"
@@ -302,7 +306,7 @@ def _beware(results: Results) -> Iterator[str]:
 
 
 def _paper_page(paper: Paper, results: Results, here: Path) -> Iterator[str]:
-    yield f"# {paper.title}\n\n{_filled('legend', csv='../claims.csv')}"
+    yield f"# {paper.title}\n\n{_filled('legend', csv='../claims.csv')}{_filled('terms')}"
     for kind, title in KINDS.items():
         mine = [claim for claim in paper.claims if claim.kind == kind and claim in results.ways]
         if mine:

@@ -32,9 +32,11 @@ def why(name: str, root: Path) -> Iterator[str]:
 
 def _lines(claim: Claim, found: Any, results: Results) -> Iterator[str]:
     yield f"{claim.text} ({claim.source}): {word_of(found)}"
-    yield f"setting: {claim.differs}" if claim.differs else ""
+    if claim.differs:
+        yield f"setting: {claim.differs}"
     for rank, way in enumerate(found, 1):
-        yield f"\n{rank}. {', '.join(filter(None, [way.words, way.reading.figure]))}: {way.word}"
+        ours = " (our way to read it, which decides nothing)" * way.reading.ours
+        yield f"\n{rank}. {', '.join(filter(None, [way.words, way.reading.figure]))}: {way.word}{ours}"
         yield from _numbers(way, results)
     decide = [way for way in found if not way.reading.ours]
     many = counted(len(decide), "way")
