@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from fedbench.config.config import GROUPS, HOW, USUAL, Config, flat, role
 from fedbench.config.options import UNSAID, defaults, is_ours
+from fedbench.config.places import RUNS
 from fedbench.files import as_given, content_hash, files_below, read_json, write_json
 
 _PLAIN = ("sync", "none", None)  # options of schedule and delay that a directory need not name
@@ -98,6 +99,10 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, An
     ]
 
 
+WHOLE = 200
+"""Most letters of the words in a run's name, which file systems allow with a hash behind them."""
+
+
 def slug(parts: Sequence[object], limit: int = 100) -> str:
     """Join `parts` into a name that is safe in every file system and needs no quoting in an override."""
     words = [re.sub(r"[^A-Za-z0-9.+-]+", "_", str(word)).strip("_.") for word in parts]
@@ -110,9 +115,10 @@ def _short(value: Any) -> Any:
     return float(value) if large and int(float(value)) == value else value
 
 
-def run_name(cfg: Configuration) -> str:
+def run_name(cfg: Configuration, below: Path = Path(RUNS)) -> str:
     """`<words>-<hash>`, the name of a run's directory. It follows from the identity alone, so every command
-    that asks for the run finds it, alone or in a sweep."""
+    that asks for the run finds it, alone or in a sweep. A run that lies `below` with its words cut at 100
+    letters, as they were once, keeps that name."""
     own = identity(cfg)
     names = [own.get(group, "") for group in ("algorithm", "dataset", "partition", "model")]
     names += [own[group] for group in ("schedule", "delay", *USUAL) if own.get(group) not in _PLAIN]
@@ -123,7 +129,8 @@ def run_name(cfg: Configuration) -> str:
         f"seed{own.get('seed', 0)}",
         *(f"{key.rpartition('.')[2]}_{_short(own[key])}" for key in further),
     ]
-    return f"{slug(names)}-{digest(own)}"
+    cut, whole = (f"{slug(names, limit)}-{digest(own)}" for limit in (100, WHOLE))
+    return cut if (below / cut).is_dir() else whole
 
 
 # ---- files and code that a run reads -------------------------------------------------------------------

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedbench import fields
 from fedbench.config.clusters import CLUSTERS
 from fedbench.config.config import DEVICE, GROUPS, Config, Settings, container
-from fedbench.config.identity import counts, digest, identity, run_hash, run_name, slug
+from fedbench.config.identity import WHOLE, counts, digest, identity, run_hash, run_name, slug
 from fedbench.config.options import build
 from fedbench.config.overrides import parse, recorded, swept, values
 from fedbench.config.places import SWEEPS
@@ -196,5 +196,4 @@ def _order(key: str) -> tuple[bool, bool, str]:
 def job_name(config: Config, axes: Mapping[str, str]) -> str:
     """`<readable>-<hash>` of a job of a sweep with the swept `axes` (key -> this job's value)."""
     words = [f"{key.split('.')[-1]}_{axes[key]}" for key in sorted(axes, key=_order)]
-    readable = slug(words, limit=80)
-    return f"{readable}-{run_hash(config)}"
+    return f"{slug(words, WHOLE)}-{run_hash(config)}"

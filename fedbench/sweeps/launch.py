@@ -155,7 +155,7 @@ class Sweep:
         """The directory of a run, relative to the sweep's. `there`: by the hash that they end in, directories
         that the sweep's has already. The run lies in one of them if it was asked for by other swept keys."""
         if self.runs is not None:
-            return os.path.relpath(self.runs / run_name(config), self.directory)
+            return os.path.relpath(self.runs / run_name(config, self.runs), self.directory)
         name = job_name(config, axes)
         if not all(map(counts, axes)) or (self.directory / name).exists():
             return name

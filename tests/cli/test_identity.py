@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from run_files import Call
 
 import fedbench
 from fedbench import compose_config
@@ -319,3 +320,24 @@ def test_code_in_a_package_below_imports_counts(tmp_path: Path) -> None:
         (tmp_path / "package_of_mine" / name).write_text("raise RuntimeError  # another\n")
         moved = [run_name(config) != was for config, was in zip(configs, before, strict=True)]
         assert moved == [True, name.startswith("inner/"), False]
+
+
+def test_a_long_name_keeps_what_differs_and_a_run_keeps_the_name_that_it_has(fedbench: Call) -> None:
+    """Words were cut at 100 letters once: such a run is found, alone and in a sweep."""
+    words = ["partition=dirichlet", "clients.total=10", "clients.per_round=2", "rounds=1", "local.steps=1"]
+    words += ["eval.every=5", "local.batch_size=64", "optimizer.momentum=0.9", "dataset.validation=0.1"]
+    assert fedbench(*words, "partition.alpha=0.25")[0] == 0
+    (made,) = Path("outputs/runs").iterdir()
+    readable, _, digest = made.name.rpartition("-")
+    assert len(readable) > 100
+    assert "-alpha_0.25" in readable
+    old = made.rename(made.with_name(f"{slug([readable])}-{digest}"))
+    model = old / "model.pt"
+    before = model.stat().st_mtime_ns
+    assert fedbench(*words, "partition.alpha=0.25")[0] == 0
+    assert fedbench("-m", *words, "partition.alpha=0.25,0.125")[0] == 0
+    assert model.stat().st_mtime_ns == before
+    names = {path.name for path in Path("outputs/runs").iterdir() if path.is_dir()}
+    assert len(names) == 2
+    assert old.name in names
+    assert "-alpha_0.125" in (names - {old.name}).pop()
