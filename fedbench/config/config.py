@@ -7,6 +7,7 @@ why these are plain dataclasses.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -23,6 +24,7 @@ from fedbench.fields import (
     custom,
     integer,
     nonnegative,
+    number,
     positive,
     section,
     share,
@@ -62,6 +64,7 @@ OF_NUMBERS = ("mae", "rmse")
 EVAL_METRICS = ("macro_f1", "auroc", "average_precision", *_RECALLS, "perplexity", *OF_NUMBERS)
 """The metrics in `eval.metrics` that are single numbers (computed by fedbench.engine.metrics)."""
 CONFUSION = "confusion_matrix"
+METRICS_WORDS = f"a list of {', '.join((*EVAL_METRICS, CONFUSION))}"
 MEAN_OF_TWO = "mean_of_two"
 DEFAULT_STEPS = 10
 """Local steps of a run whose configuration names neither steps nor epochs."""
@@ -169,9 +172,31 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def _metrics(value: Any) -> tuple[str, ...]:
     names = _names(value)
-    if len({*names}) < len(names) or not {*names} <= {*EVAL_METRICS, CONFUSION}:
+    if len({*names}) < len(names) or not all(re.fullmatch("[a-z][a-z0-9_]*", name) for name in names):
         raise ValueError
-    return names
+    return names  # a name that is not ours is looked up once the user's modules have been executed
+
+
+@dataclass(frozen=True)
+class Compress:
+    """What clients send less of."""
+
+    kind: str = choice(
+        "none",
+        ("none", "topk", "qsgd"),
+        help="of methods whose clients send one difference. topk: the largest numbers, the others are 0; "
+        "qsgd: all, rounded at random to multiples of norm / levels, without bias. uplink_bytes says what "
+        "travels: topk, numbers and positions of 4 bytes; qsgd, a norm and the levels in whole bits",
+    )
+    share: float = number(
+        0.01, low=0, high=1, without=(0,), help="of its numbers that topk sends, one at least"
+    )
+    levels: int = integer(4, low=1, high=2**20, help="s, of qsgd: numbers are multiples of norm / s")
+    feedback: bool | None = switch(
+        None,
+        null="yes for topk, no for qsgd",
+        help="clients keep what they left out, and add it to what they send next",
+    )
 
 
 @dataclass(frozen=True)
@@ -217,7 +242,7 @@ class Eval:
     metrics: tuple[str, ...] = custom(
         [],
         _metrics,
-        f"a list of {', '.join((*EVAL_METRICS, CONFUSION))}",
+        METRICS_WORDS,
         help="further metrics: columns test_NAME (and validation_NAME) of metrics.csv; auroc and "
         "average_precision by scikit-learn, the mean over classes (of two, average_precision is the second "
         "one's), perplexity is exp(loss) (of all positions, if labels have some), mae and rmse "
@@ -301,6 +326,7 @@ class Settings:
     byzantine: int = integer(
         1, low=0, help="f, uploads of an update that may be anything, for trimmed_mean and krum", role=METHOD
     )
+    compress: Compress = section(Compress, METHOD)
     target: float | None = share(None, null="never", help="stop when the test accuracy reaches it", role=WHEN)
     clients: Clients = section(Clients, WHEN)
     local: Local = section(Local, METHOD)

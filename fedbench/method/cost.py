@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from fedbench.method.hooks import Hooks
 from fedbench.method.interface import ASKED, Algorithm, Client, Setting
 from fedbench.method.outputs import Draws, Loss, Outputs
 from fedbench.method.record import Record, Vectors
+from fedbench.theory.setting import Counts
 from fedbench.torch_internals import Watch
 
 LARGE = 10**6
@@ -144,12 +145,35 @@ def _extrapolated(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) ->
     return Cost(*(kind(value) for kind, value in zip(kinds, whole, strict=True)))
 
 
-def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost:
-    """`measure`, with vectors of the model's own size."""
-    hooks, once, theta = Hooks(algorithm), algorithm.survey == "once", torch.zeros(setting.d, dtype=dtype)
-    counts = dataclasses.replace(setting.counts, draws=Draws((0, 0), theta))
-    h = Record({name: theta.new_zeros(()) for name in algorithm.numbers()})
+class _Job(NamedTuple):
+    """What the hooks up to a client's upload give, on zeros."""
 
+    survey: Vectors
+    server: Vectors
+    mine: Vectors
+    sent: Vectors
+    down: Vectors
+    client: _ShapeClient
+    local: Vectors
+    upload: Vectors
+    keep: Vectors
+    written: int
+
+
+def upload_of(algorithm: Algorithm, setting: Setting) -> Vectors:
+    """What a client of a bound algorithm sends, on zeros. Raises ConfigError as `measure` does."""
+    theta = torch.zeros(setting.d)
+    return _job(Hooks(algorithm), setting, theta, *_given(algorithm, setting, theta)).upload
+
+
+def _given(algorithm: Algorithm, setting: Setting, theta: Tensor) -> tuple[Counts, Record]:
+    """The counts and the hyper-parameters that hooks are handed, on zeros."""
+    counts = dataclasses.replace(setting.counts, draws=Draws((0, 0), theta))
+    return counts, Record({name: theta.new_zeros(()) for name in algorithm.numbers()})
+
+
+def _job(hooks: Hooks, setting: Setting, theta: Tensor, counts: Counts, h: Record) -> _Job:
+    algorithm, once = hooks.algorithm, hooks.algorithm.survey == "once"
     survey = hooks.vectors("survey_upload", theta) if algorithm.survey else {}
     hooks.averages("survey_upload", survey)
     at_start, each_round = Record(survey if once else {}), Record({} if once else survey)
@@ -162,12 +186,22 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     hooks.addresses(sent, algorithm.addressed, counts.N)
     down = {name: value[0] if name in algorithm.addressed else value for name, value in sent.items()}
 
-    client = _ShapeClient(hooks, setting, dtype, down, mine)
+    client = _ShapeClient(hooks, setting, theta.dtype, down, mine)
     with Counter() as job:
         local = hooks.vectors("local_init", client, h)
         changed = hooks.vectors("local_step", Record(local), client, h)
         hooks.changes("local_step", changed, local)
         upload, keep = hooks.local_final(Record({**local, **changed}), client, h)
+    return _Job(survey, server, mine, sent, down, client, local, upload, keep, job.written)
+
+
+def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost:
+    """`measure`, with vectors of the model's own size."""
+    hooks, once, theta = Hooks(algorithm), algorithm.survey == "once", torch.zeros(setting.d, dtype=dtype)
+    counts, h = _given(algorithm, setting, theta)
+    survey, server, mine, sent, down, client, local, upload, keep, written = _job(
+        hooks, setting, theta, counts, h
+    )
     travels = hooks.sent_bytes(Record(upload))
     if not algorithm.stacks:
         hooks.averages("local_final", upload)
@@ -204,7 +238,7 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
         calls_per_step=client.calls,
         full_passes=int(algorithm.full_gradient) + int(algorithm.survey == "cohort") - int(reuses),
         descends=client.descends,
-        written=job.written + size(local) + carried,
+        written=written + size(local) + carried,
         uplink_bytes=travels + (0 if once else survey_size * dtype.itemsize),
         outputs=client.passes,
         **{name: name in client.asked for name in ASKED},

@@ -1,4 +1,5 @@
-"""Clients that attack (`participation.attack`), and what the server takes in place of a mean."""
+"""Clients that attack (`participation.attack`) or compress what they send, and what the server takes in place
+of a mean."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from fedbench.data import Dataset
 from fedbench.data.division import UNUSED
 from fedbench.method import Algorithm
 from fedbench.method.aggregation import Aggregated, SignFlipped, behind
+from fedbench.method.compression import Compressed, WithFeedback
 from fedbench.runs import checks
 
 
@@ -22,7 +24,13 @@ def attackers(config: Config) -> int:
 
 
 def as_run(config: Config, method: Algorithm) -> Algorithm:
-    """The method with its attackers' uploads and its server's aggregate. Raises ConfigError."""
+    """The method with its compressed uploads, those of attackers, and its server's aggregate. Raises
+    ConfigError."""
+    asked = config.compress
+    if asked.kind != "none":
+        feedback = asked.kind == "topk" if asked.feedback is None else asked.feedback
+        facts = {"kind": asked.kind, "share": asked.share, "levels": asked.levels}
+        method = behind(method, WithFeedback if feedback else Compressed, **facts)
     if config.participation.attack == "sign_flip":
         method = behind(method, SignFlipped, flipping=attackers(config))
     if config.aggregation == "mean":

@@ -236,7 +236,7 @@ def test_every_key_of_a_run_makes_another_run_but_those_that_say_how(base: DictC
 ROLES = {
     "what": "dtype precision loss clients.per_round",
     "when": "rounds patience target clients clients.total",
-    "method": "local aggregation byzantine",
+    "method": "local aggregation byzantine compress",
     "seed": "seed",
     "measured": "eval init_from deterministic trace imports",
     "how": "engine device cuda_graph chunk threads resume progress hooks data checkpoint state",

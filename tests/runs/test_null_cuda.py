@@ -29,6 +29,8 @@ JOBS = {
     "scaffold": "model=mlp algorithm=scaffold",
     "mime": "model=mlp algorithm=mime",
     "moon": "model=mlp algorithm=moon",
+    "topk": "model=mlp compress.kind=topk",
+    "qsgd": "model=mlp compress.kind=qsgd",
     "mixing": f"model=mlp algorithm=mixing imports=[{MINE}]",
     "async": "model=mlp algorithm=adamasfl schedule=async schedule.concurrency=7 delay=exponential",
     "dirichlet": "model=mlp partition=dirichlet partition.alpha=0.5",

@@ -54,6 +54,9 @@ BESIDES = {
     "fine-tuned": ["algorithm=scaffold", "eval.clients=true", "eval.finetune_steps=2"],
     "kept momentum": ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=1"],
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
+    # features without ties, of which rounding would pick one
+    "compressed": ["compress.kind=topk", "compress.share=0.3", "dataset=synthetic", "partition=natural"],
+    "rounded": ["algorithm=fedbuff", "compress.kind=qsgd", *ASYNC],
     "rates": ["algorithm=scaffold", "lr_schedule=cosine", "server_lr_schedule=exponential"],
 }
 PERSONAL = {cls.name: BN for cls in algorithms.every() if cls().is_personal}
