@@ -37,7 +37,14 @@ from fedbench.config.checks import (
 from fedbench.config.config import GROUPS, Config, container
 from fedbench.config.explain import HYDRA_ERRORS, explain, one_line
 from fedbench.config.kept import Loader, files_state, without_hydra
-from fedbench.config.options import REGISTERED, conf_dir, option_file, read_config, read_file
+from fedbench.config.options import (
+    REGISTERED,
+    conf_dir,
+    option_file,
+    read_config,
+    read_file,
+    unknown_metrics,
+)
 from fedbench.config.overrides import first_values, listed, recorded, with_home, written
 from fedbench.config.register import HYDRA_13, UserDirectory, hide_plugin, register
 from fedbench.errors import ConfigError, UsageError
@@ -233,6 +240,9 @@ def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
         name = (plain.get(group) or {}).get("name")
         if option_file(group, str(name)) is None:  # its class may have keys that its file lacks
             imports.execute("imports", modules)
+    asked = (plain.get("eval") or {}).get("metrics")
+    if isinstance(modules, list) and isinstance(asked, list) and unknown_metrics(map(str, asked)):
+        imports.execute("imports", modules)
     config = read_config(plain, searchpath)
     refuse_missing(config.logger)
     return config

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,21 @@ import yaml
 from omegaconf import OmegaConf
 
 from fedbench import fields
-from fedbench.config.config import GROUPS, USUAL, Config, Local, Settings, flat
+from fedbench.config.config import (
+    CONFUSION,
+    EVAL_METRICS,
+    GROUPS,
+    METRICS_WORDS,
+    USUAL,
+    Config,
+    Local,
+    Settings,
+    flat,
+)
 from fedbench.data.options import DATASETS, UserDataset
 from fedbench.data.own_partitions import UserPartition
 from fedbench.data.partition_options import PARTITIONS
-from fedbench.errors import ConfigError, RunError, UsageError, nearest, shown
+from fedbench.errors import OWN_CODE, ConfigError, RunError, UsageError, nearest, shown
 from fedbench.files import read_json
 from fedbench.loggers.options import LOGGERS, read_loggers
 from fedbench.optimizer import OPTIMIZERS
@@ -184,9 +194,17 @@ def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Co
             keys = option_keys(group, values["name"], searchpath)
             for key in (key for key in values if key not in keys):
                 raise fields.unknown_key(f"{group}.{key}", values[key], keys, chosen)
-        return _checked(build(plain))
+        config = _checked(build(plain))
     except fields.UnknownKey as error:
         raise _advice(error, plain, searchpath) from None
+    if unknown_metrics(config.eval.metrics):
+        raise ConfigError("eval.metrics", list(config.eval.metrics), f"must be {METRICS_WORDS}{OWN_CODE}")
+    return config
+
+
+def unknown_metrics(names: Iterable[str]) -> set[str]:
+    """Those of `eval.metrics` that neither fedbench nor an executed module of the user's has."""
+    return {*names} - {*EVAL_METRICS, CONFUSION, *fields.registered("metric")}
 
 
 def build(plain: Mapping[str, Any]) -> Config:

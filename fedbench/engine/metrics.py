@@ -7,16 +7,18 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS, OF_NUMBERS
-from fedbench.errors import ConfigError, first_line, needs
+from fedbench.errors import ConfigError, DataError, first_line, needs
+from fedbench.fields import Choice, call_registered, registered, registering
 from fedbench.files import atomically, drop_unknown_backend
 
 PERPLEXITY = "perplexity"
@@ -33,15 +35,16 @@ OF_TASK: dict[str, tuple[str, ...]] = {
 _WORDS = 20  # most classes for which a confusion matrix is drawn with its counts
 
 log = logging.getLogger(__name__)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def refuse(names: Sequence[str], task: str, dataset: str) -> None:
     """Raise ConfigError if a metric needs torchmetrics and that is missing, or a metric is not defined for a
     data set's task."""
-    if {*names} - {*_OURS} and importlib.util.find_spec("torchmetrics") is None:
+    if {*names} - {*_OURS, *registered("metric")} and importlib.util.find_spec("torchmetrics") is None:
         raise ConfigError("eval.metrics", list(names), needs("torchmetrics", "metrics"))
     for name in names:
-        if name not in OF_TASK[task]:
+        if name not in (*OF_TASK[task], *registered("metric")):
             has = ", ".join(OF_TASK[task]) or "none"
             allowed = f"{name} is not defined for dataset={dataset} ({task}), which has: {has}"
             raise ConfigError("eval.metrics", list(names), allowed)
@@ -54,7 +57,9 @@ class FurtherMetrics:
         """`outputs`: classes, or labels of a multilabel task. With `keep` set, `by_client` is possible."""
         self.names, self.multilabel, self.keep = names, multilabel, False
         self.metrics = {
-            name: _metric(name, multilabel, outputs).to(device) for name in names if name not in _OURS
+            name: _metric(name, multilabel, outputs).to(device)
+            for name in names
+            if name not in (*_OURS, *registered("metric"))
         }
         self.reset()
 
@@ -74,7 +79,7 @@ class FurtherMetrics:
             self._whole.append((out, y))
         if out.dim() == 3:  # a label at every position; 0: none
             out, y = out[y != 0], y[y != 0]
-        if {*_OF_RANKS} & {*self.names}:
+        if {*_OF_RANKS, *registered("metric")} & {*self.names}:
             self._out.append(out)
             self._y.append(y)
         if PERPLEXITY in self.names:
@@ -95,8 +100,10 @@ class FurtherMetrics:
                 found[name] = errors.abs().mean() if name == "mae" else errors.square().mean().sqrt()
             elif name == PERPLEXITY:
                 found[name] = torch.cat(self._losses).mean().exp()
-            elif name != CONFUSION:
+            elif name in self.metrics and name != CONFUSION:
                 found[name] = self.metrics[name].compute()
+            elif name != CONFUSION:
+                found[name] = _own(name, torch.cat(self._out), torch.cat(self._y))
         return found
 
     def by_client(self, whose: Tensor, clients: int) -> dict[str, np.ndarray]:
@@ -144,6 +151,29 @@ class FurtherMetrics:
             atomically(picture, lambda place: _draw_confusion(counts, place))
         except Exception as error:  # whatever a library does
             log.warning("%s: not drawn: %s; %s has the counts", picture, first_line(error), file.name)
+
+
+def register_metric(name: str) -> Callable[[F], F]:
+    """Decorator: register a function as a metric of `eval.metrics`.
+
+    It returns a number, or NaN, from the model's `outputs` (m, outputs) on all samples and their labels `y`
+    (m,) or targets (m, outputs), on the device; of sequences every position with a label is a sample. More of
+    it is better, unless its name ends with loss or error. Raises ValueError for a name that fedbench has, or
+    that would be another column's.
+    """
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or re.match("(test|validation|client|final|best)_", name):
+        raise ValueError(f"{name}: a metric's name has letters, digits and _, and begins as no column does")
+    return registering("metric", name, ("outputs", "y"), (*EVAL_METRICS, CONFUSION))
+
+
+def _own(name: str, out: Tensor, y: Tensor) -> Tensor:
+    """The number of a user's metric (0-dim)."""
+    found = call_registered("metric", Choice(name), {"outputs": out.clone(), "y": y.clone()}, EVAL_METRICS)
+    try:
+        return torch.tensor(float(found), dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        said = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else repr(found)
+        raise DataError(f"metric={name}: its function returned {said}, and a number is expected") from error
 
 
 def _draw_confusion(counts: np.ndarray, file: Path) -> None:

@@ -42,7 +42,7 @@ from fedbench.figures.page import LETTERS, LINE, Drawing, Page, handle, marks, s
 from fedbench.figures.results import OUTCOMES, dotted, metric, read, select, without_numbers
 from fedbench.figures.style import BAND, FAINT, LEVEL, MUTED, POINTS, STAR, STRIP, WIDTHS, LineStyle
 from fedbench.runs.lists import swept_in
-from fedbench.runs.metrics import COLUMNS
+from fedbench.runs.metrics import COLUMNS, there
 from fedbench.runs.records import Run
 
 MOST = 8
@@ -87,6 +87,7 @@ def draw_results(
     else:
         y = "final_accuracy" if y == "test_accuracy" else y
         known = [name for name in dict.fromkeys((*OUTCOMES, *COLUMNS)) if name not in ("status", "error")]
+        known += there((), (name for run in runs for name in (*run.summary, *run.metrics)))
         check_choice("y", y, known)
         allowed = "must be a column of metrics.csv or a choice of these runs"
         x = dotted("x", x, runs, allowed, COLUMNS)

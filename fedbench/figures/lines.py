@@ -203,7 +203,7 @@ def check_columns(runs: Sequence[Run], **axes: str) -> None:
     """Raise ConfigError if an axis names no column of metrics.csv, and DataError if there are no rows or the
     column is empty in all runs."""
     for key, name in axes.items():
-        if name not in COLUMNS:
+        if name not in COLUMNS and not any(name in run.metrics for run in runs):
             raise ConfigError(key, name, f"must be a column of metrics.csv: {', '.join(COLUMNS)}", COLUMNS)
         if not any(len(run.metrics) for run in runs):
             others = f", nor that of {len(runs) - 1} more" if len(runs) > 1 else ""

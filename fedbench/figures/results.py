@@ -21,7 +21,7 @@ from fedbench.config.config import GROUPS, flat, role
 from fedbench.config.options import defaults, with_defaults
 from fedbench.errors import ConfigError, DataError
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV, runs_of
-from fedbench.runs.metrics import COLUMNS, ENDS, metric_of
+from fedbench.runs.metrics import COLUMNS, ENDS, metric_of, there
 from fedbench.runs.records import UNREADABLE, Run
 from fedbench.runs.run_directory import CONFIG, METRICS, SUMMARY, UNFINISHED, RunDirectory
 
@@ -142,7 +142,8 @@ def outcomes(runs: Sequence[Run]) -> list[dict[str, Any]]:
     columns; None means that a run has no such value."""
     known = dict.fromkeys(key for run in runs for key in run.choices)
     keys = sorted(known, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    further = [name for name in ENDS if any(run.outcome(name) is not None for run in runs)]
+    said = (name for run in runs for name in run.summary if run.outcome(name) is not None)
+    further = there(ENDS, said)
     names = [*further, "status", "final_accuracy", "best_accuracy", "best_round", "final_test_loss"]
     names += ["rounds_done", "wall_seconds", "error"]  # last, where a notebook shows them of a wide table
     return [
@@ -248,7 +249,7 @@ def _measured(file: Path) -> dict[str, pd.DataFrame]:
     if "round" not in table:
         raise DataError(f"{file}: no column 'round'")
     try:  # a text as a float reads back exactly what a run wrote; not every pandas' parser of files does
-        rows = table[[name for name in COLUMNS if name in table]].astype(float)
+        rows = table[there(COLUMNS, table.columns)].astype(float)
     except ValueError as error:
         raise DataError(f"{file}: {error}") from None
     parts = rows.sort_values("round", kind="stable").groupby(table["run" if "run" in table else "dir"])

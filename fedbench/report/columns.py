@@ -132,7 +132,9 @@ class Columns:
     def _named(self, name: str) -> Column:
         if self.there and name in _COSTS:
             return self._cost(name)
-        if (metric := outcome_of(name)) not in METRICS:
+        if (metric := outcome_of(name)) not in METRICS and not any(
+            run.result(metric) is not None for run in self.runs
+        ):
             allowed = "must be a key of these runs, a column of metrics.csv, or final_ or best_ of one"
             key = dotted("--columns", name, self.runs, allowed, (*METRICS, *_COSTS))
             return Column(key, lambda one: word(one.choices[key]) if key in one.choices else "")

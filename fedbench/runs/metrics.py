@@ -4,6 +4,7 @@ and how the run ended."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -23,14 +24,16 @@ OF_GLOBAL = ("global_loss", "global_accuracy")  # with eval.global_model
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
 _OVER_CLIENTS = ("mean", "worst", "std", "weighted")
 OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in _OVER_CLIENTS)  # with eval.clients
-METRICS_OF_CLIENTS = {  # with eval.metrics too
-    name: tuple(f"client_{name}_{over}" for over in _OVER_CLIENTS) for name in EVAL_METRICS
-}
+_OWN = re.compile(rf"(test|validation)_\w+|client_\w+_({'|'.join(_OVER_CLIENTS)})")
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
-_OF_METRICS = (*FURTHER[: -len(FINETUNED)], *(name for each in METRICS_OF_CLIENTS.values() for name in each))
+_OF_METRICS = (
+    *FURTHER[: -len(FINETUNED)],
+    *(f"client_{name}_{over}" for name in EVAL_METRICS for over in _OVER_CLIENTS),
+)
 COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_GLOBAL, *OF_VALIDATION, *OF_CLIENTS, *_OF_METRICS, *FINETUNED)
-"""All columns of metrics.csv, in order; a run has those that it asks for."""
+"""All columns of metrics.csv, in order; a run has those that it asks for, and of metrics that its user has
+registered (`is_own`)."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 COSTS = ("virtual_time", "uplink_bytes", "downlink_bytes", "gradient_evaluations")
 GROWING = (*COSTS, "staleness_mean", "staleness_max", "wall_seconds")
@@ -43,6 +46,18 @@ LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Test accuracies for which every run counts the rounds needed."""
 COLUMN = "rounds_to_"
 """Prefix of a level: the column of runs.csv with the rounds needed to reach it, empty if never reached."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a column or an outcome is, by its form, of a metric that fedbench does not have."""
+    column = column_of(name)
+    return _OWN.fullmatch(column) is not None and column not in COLUMNS
+
+
+def there(known: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Those of the `known` columns or outcomes that are among `names`; then those of users' metrics."""
+    found = dict.fromkeys(names)
+    return [*(name for name in known if name in found), *filter(is_own, found)]
 
 
 def columns(asked: Eval, validated: bool) -> list[str]:
@@ -58,7 +73,7 @@ def further_columns(asked: Eval, validated: bool) -> list[str]:
     names = [name for name in asked.metrics if name != CONFUSION]
     parts = ["test", *(["validation"] if validated else [])]
     found = [f"{part}_{name}" for part in parts for name in names]
-    each = [column for name in names if asked.clients for column in METRICS_OF_CLIENTS[name]]
+    each = [f"client_{name}_{over}" for name in names if asked.clients for over in _OVER_CLIENTS]
     return [*found, *each, *(FINETUNED if asked.finetune_steps else ())]
 
 
@@ -73,7 +88,7 @@ def metric_of(summaries: Iterable[Mapping[str, Any]]) -> str:
     return found.pop() if len(found) == 1 else "score"
 
 
-_LESS = ("loss", "perplexity", "mae", "rmse", "norm", "objective", "_std", *GROWING)
+_LESS = ("loss", "error", "perplexity", "mae", "rmse", "norm", "objective", "_std", *GROWING)
 
 
 def sign(metric: str) -> int:
@@ -86,7 +101,11 @@ def outcome_of(column: str) -> str:
     """What a run comes to in a column of metrics.csv, by its name among outcomes. Other names stay."""
     if column == "test_accuracy":
         return "final_accuracy"
-    return f"final_{column}" if column in (*SCORES, "test_loss") else column
+    return (
+        f"final_{column}"
+        if column in (*SCORES, "test_loss") or (is_own(column) and column == column_of(column))
+        else column
+    )
 
 
 def column_of(outcome: str) -> str:
@@ -99,13 +118,14 @@ def judging(metric: str | None, held_out: bool) -> str:
     """What a search looks at by a metric of eval.metrics, or None for the accuracy, measured on held-out
     samples if there are any; or by a column of metrics.csv."""
     on = "validation" if held_out else "test"
-    return metric if metric in COLUMNS else f"{on} {metric or 'accuracy'}"
+    return metric if metric in COLUMNS or (metric and is_own(metric)) else f"{on} {metric or 'accuracy'}"
 
 
 def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool = False) -> dict[str, float | None]:
     """What rows of metrics.csv come to (`ENDS`): the mean of the last `k`, None if the run has diverged, and
     the best of those whose loss is finite. None for what is not finite."""
-    has = [name for name in (*SCORES, *COSTS) if rows and rows[-1].get(name) not in (None, "")]
+    named = there((*SCORES, *COSTS), rows[-1]) if rows else []
+    has = [name for name in named if rows[-1].get(name) not in (None, "")]
     sound = [row for row in rows if math.isfinite(float(row.get("test_loss") or 0.0))] or rows
     found: dict[str, float | None] = {}
     for name in has:
@@ -126,6 +146,8 @@ def _number(cell: Any) -> float:
 def ends(name: str, metric: str) -> tuple[float, float]:
     """The least and the largest number that a column or an outcome of that name can be. `metric`: what an
     accuracy is."""
+    if is_own(name):
+        return -math.inf, math.inf
     least = worst(metric) if "accuracy" in name else 0.0
     is_share = any(share in name for share in ("accuracy", "f1", "recall", "auroc", "average_precision"))
     if name.endswith("_std"):
@@ -154,7 +176,7 @@ _ASKS = {
 def asked_by(column: str) -> list[str]:
     """The keys that ask for a column of metrics.csv; none for one that every run has."""
     keys = [key for start, key in _ASKS.items() if column.startswith(start)]
-    return [*keys, "eval.metrics"] if column in _OF_METRICS else keys
+    return [*keys, "eval.metrics"] if column in _OF_METRICS or is_own(column) else keys
 
 
 R = TypeVar("R", bound=Mapping[str, Any])

@@ -21,7 +21,7 @@ from fedbench.errors import RunError, first_line
 from fedbench.files import one_line_os_errors, write_text
 from fedbench.loggers.backends import BACKENDS, LoggedRun, Logger, Point
 from fedbench.runs.execution import Execution
-from fedbench.runs.metrics import ENDS, Row, columns
+from fedbench.runs.metrics import ENDS, Row, columns, there
 from fedbench.runs.run_directory import CLIENTS, METRICS, NAN, RunDirectory
 
 LINE_SECONDS = 30.0
@@ -188,7 +188,8 @@ def _logged_run(here: RunDirectory, config: Config) -> LoggedRun:
 
 def _results(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What loggers get of a summary."""
-    return {key: summary[key] for key in _LOGGED if summary.get(key) is not None} if summary else None
+    names = there(_LOGGED, summary or {})
+    return {key: summary[key] for key in names if summary[key] is not None} if summary else None
 
 
 def _sweep(here: RunDirectory) -> str | None:

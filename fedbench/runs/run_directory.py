@@ -34,7 +34,7 @@ from fedbench.files import (
     write_json,
     write_text,
 )
-from fedbench.runs.metrics import COLUMNS, INTEGERS
+from fedbench.runs.metrics import COLUMNS, INTEGERS, there
 from fedbench.runs.metrics import PAUSED as PAUSED
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class RunDirectory:
         if not file.is_file():
             raise DataError(f"{file}: there is none")
         columns = {}
-        for name in [name for name in COLUMNS if not rows or name in rows[0]]:
+        for name in there(COLUMNS, rows[0]) if rows else COLUMNS:
             # Python's float reads back exactly what a run wrote; pandas' own parser does not
             columns[name] = np.array([float(row[name] or "nan") for row in rows], dtype=float)
         found = pd.DataFrame(columns).sort_values("round", kind="stable", ignore_index=True)

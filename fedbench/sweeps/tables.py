@@ -17,7 +17,7 @@ from fedbench.config.identity import difference, identity_in
 from fedbench.errors import word
 from fedbench.files import atomically, locked, write_json
 from fedbench.runs.lists import MANIFEST, ROUNDS_CSV, RUNS_CSV, manifest, runs_of, swept_in
-from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of, rounds_to
+from fedbench.runs.metrics import COLUMN, ENDS, LEVELS, metric_of, rounds_to, there
 from fedbench.runs.records import Run
 from fedbench.runs.run_directory import (
     FAILED,
@@ -109,7 +109,7 @@ def of_sweep(directory: Path) -> tuple[list[Run], list[str], list[float]]:
 
 def outcome_of(runs: Iterable[Run]) -> list[str]:
     """The columns of runs.csv that say what runs came to."""
-    return [*OUTCOME, *(name for name in ENDS if any(name in run.summary for run in runs))]
+    return [*OUTCOME, *there(ENDS, (name for run in runs for name in run.summary))]
 
 
 def _without_repeats(runs: Sequence[Run], keys: Sequence[str]) -> tuple[list[Run], list[str]]:

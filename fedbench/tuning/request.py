@@ -20,7 +20,7 @@ from fedbench.config.places import SWEEPS, TUNINGS
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import read_json, write_json
-from fedbench.runs.metrics import SCORES, asked_by, columns, judging, sign, worst
+from fedbench.runs.metrics import SCORES, asked_by, columns, is_own, judging, sign, worst
 from fedbench.sweeps.launch import Sweep
 from fedbench.sweeps.plan import points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
@@ -63,9 +63,6 @@ class TuneOptions:
         for name, least in (("trials", 1), ("seeds", 1), ("extend", 0)):
             if getattr(self, name) < least:
                 raise UsageError(f"tune: --{name} {getattr(self, name)}: must be at least {least}")
-        if self.metric not in (None, *(known := (*EVAL_METRICS, *SCORES))):
-            allowed = f"must be one of {', '.join(EVAL_METRICS)}, or a measured column of metrics.csv"
-            raise ConfigError("--metric", self.metric, allowed, known)
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -236,7 +233,11 @@ def _not_measured(metric: str, config: Config) -> str:
     """Why a tuning cannot select by a metric; empty if it can."""
     if config.target is not None:
         return "target must be null"
-    if metric in EVAL_METRICS:
+    known = (*EVAL_METRICS, *config.eval.metrics, *SCORES)
+    if metric not in known and not (is_own(metric) and metric in columns(config.eval, True)):
+        allowed = f"must be one of {', '.join(EVAL_METRICS)}, or a measured column of metrics.csv"
+        raise ConfigError("--metric", metric, allowed, known)
+    if metric in EVAL_METRICS or metric in config.eval.metrics:
         return "" if metric in config.eval.metrics else "eval.metrics must name this metric"
     asked, there = asked_by(metric), columns(config.eval, config.dataset.validation > 0)
     measured = metric in there and all(config.choices.get(key) for key in asked)

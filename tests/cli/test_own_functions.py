@@ -1,20 +1,23 @@
-"""Partitions and delays that are functions of a user's: the page's examples, what is refused, and how they
-resume and are told apart."""
+"""Functions of a user's for partitions, delays and metrics: the examples of the page, what is refused, and
+how they resume and are told apart."""
 
 from __future__ import annotations
 
 import csv
+import json
 import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import Call, metrics, same_model
+from run_files import Call, metrics, model, read, same_model
+from scipy.special import softmax
 
 import fedbench as api
 from fedbench.config import imports
 from fedbench.data import register_partition
+from fedbench.engine.metrics import register_metric
 from fedbench.fields import REGISTERED
 from fedbench.rng import Stream, fold, host_generator, make_key
 from fedbench.rng import uniform as uniform_of
@@ -196,3 +199,118 @@ def test_our_own_names_cannot_be_taken() -> None:
         with pytest.raises(ValueError, match=f"{name} is one of fedbench's own"):
             decorator(name.partition("=")[2])
     assert ("partition", "iid") not in REGISTERED
+
+
+# ---- metrics -------------------------------------------------------------------------------------------
+
+N, CLASSES, FEATURES = 3, 3, 4
+
+
+def data() -> dict[str, np.ndarray]:
+    """Noisy classes of three clients, whose test samples are known."""
+    rng = np.random.default_rng(1)
+    client, owner = np.arange(45) % N, np.arange(90) % N
+    y, y_test = rng.integers(0, CLASSES, 45), rng.integers(0, CLASSES, 90)
+    means = rng.normal(size=(CLASSES, FEATURES))
+    x, x_test = means[y] + rng.normal(size=(45, FEATURES)), means[y_test] + rng.normal(size=(90, FEATURES))
+    each = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
+    return {**each, "client": client, "client_test": owner}
+
+
+METRIC = (
+    *("imports=[mine.py]", "dataset=npz", "dataset.path=own.npz", "dataset.normalize=false", "rounds=4"),
+    *("partition=natural", "clients.total=3", "clients.per_round=2", "model=logistic", "dtype=float64"),
+    *("local.steps=2", "eval.every=1", "progress=none", "threads=1", "eval.metrics=[calibration_error]"),
+)
+
+
+def calibration_error(place: Path, own: np.ndarray) -> float:
+    """Of a run's last model on some test samples, bin by bin."""
+    weight, bias = (value.numpy() for value in model(place).values())
+    logits, y = data()["x_test"][own] @ weight.T + bias, data()["y_test"][own]
+    shares = softmax(logits, 1)
+    sure, right = shares.max(1), shares.argmax(1) == y
+    found = 0.0
+    for low in np.arange(10) / 10:
+        inside = (sure >= low) & (sure < low + 0.1)
+        if inside.any():
+            found += inside.mean() * abs(right[inside].mean() - sure[inside].mean())
+    return found
+
+
+def test_a_metric_is_what_its_function_says(fedbench: Call) -> None:
+    """Of all samples and of each client's; in a resumed run too; tables, figures and tunings have it."""
+    write(CODE["calibration_error"])
+    np.savez("own.npz", **data())
+    fedbench.done(*METRIC, "eval.clients=true", "dataset.validation=0.2", "hydra.run.dir=r")
+    last = metrics(Path("r"))[-1]
+    owner = data()["client_test"]
+    each = [calibration_error(Path("r"), owner == k) for k in range(N)]
+    np.testing.assert_allclose(
+        float(last["test_calibration_error"]), calibration_error(Path("r"), owner >= 0)
+    )
+    np.testing.assert_allclose(float(last["client_calibration_error_mean"]), np.mean(each))
+    np.testing.assert_allclose(float(last["client_calibration_error_worst"]), max(each))  # less is better
+    assert float(last["validation_calibration_error"]) > 0
+    rows = [row for row in read(Path("r/clients.csv")) if row["round"] == "4"]
+    np.testing.assert_allclose([float(row["calibration_error"]) for row in rows], each)
+    best = json.loads(Path("r/summary.json").read_text())["best_test_calibration_error"]
+    assert best == min(float(row["test_calibration_error"]) for row in metrics(Path("r")))
+
+    more = ("eval.clients=true", "dataset.validation=0.2", "hydra.run.dir=two")
+    fedbench.done(*METRIC, *more, "checkpoint.until=2")
+    fedbench.done(*METRIC, *more)
+    assert metrics(Path("two")) == metrics(Path("r"))
+    run = api.Run("r")
+    assert run.metrics.test_calibration_error.tolist() == [
+        float(row["test_calibration_error"]) for row in metrics(Path("r"))
+    ]
+
+    fedbench("-m", *METRIC, "algorithm.lr=0.01,1.0", "hydra.sweep.dir=s")
+    rows = read(Path("s/rounds.csv"))
+    assert len(rows) == 2 * 5
+    finals = {
+        row["algorithm.lr"]: float(row["final_test_calibration_error"]) for row in read(Path("s/runs.csv"))
+    }
+    shown = fedbench.done("best", "s", "--metric", "final_test_calibration_error")
+    assert f"{min(finals.values()):.4f}" in shown
+    assert f"{max(finals.values()):.4f}" not in shown
+    assert "no run has a final_test_calibratio_error" in fedbench.refused(
+        "best", "s", "--metric", "final_test_calibratio_error"
+    )
+    assert "p.png" in fedbench.done("plot", "s", "--y", "test_calibration_error", "--out", "p.png")
+    assert "p.png" in fedbench.done(
+        "plot", "s", "--x", "lr", "--y", "final_test_calibration_error", "--out", "p.png"
+    )
+    words = ["algorithm=fedavg", "algorithm.lr=0.01,1.0", "seed=0,1", "hydra.sweep.dir=t"]
+    assert fedbench("tune", *METRIC, *words, "--metric", "calibration_error", "--extend", "0")[0] == 0
+    assert {row["metric"] for row in read(Path("t/trials.csv"))} == {"validation calibration_error"}
+    assert "(did you mean 'calibration_error'?)" in fedbench.refused(
+        "tune", *METRIC, *words, "--metric", "calibratio_error"
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("y", "metric=mine: its function returned a tensor of shape (360,), and a number is expected"),
+        ("None", "metric=mine: its function returned None, and a number is expected"),
+        ("y.nothing", "metric=mine: its function failed: AttributeError: 'Tensor' object has no attribute"),
+    ],
+)
+def test_what_a_metric_may_not_return(fedbench: Call, result: str, said: str) -> None:
+    code = "from fedbench.engine.metrics import register_metric\n@register_metric('mine')\n"
+    write(f"{code}def mine(outputs, y):\n    return {result}\n")
+    code, _, err = fedbench(*WORDS, "eval.metrics=[mine]", "hydra.run.dir=r")
+    assert code == 2
+    assert said in err
+
+
+def test_a_metric_that_nobody_has_is_refused(fedbench: Call) -> None:
+    write(CODE["calibration_error"])
+    line = fedbench.refused(*WORDS, "eval.metrics=[calibration_eror]")
+    assert "eval.metrics=[calibration_eror]: must be a list of macro_f1, auroc" in line
+    assert line.endswith("or your own, which imports=[FILE.py] registers\n")
+    for name in ("test_it", "Big", "perplexity"):
+        with pytest.raises(ValueError, match=name):
+            register_metric(name)
