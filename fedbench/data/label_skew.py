@@ -92,6 +92,21 @@ def _fill_up(rng: np.random.Generator, client: np.ndarray, clients: int, min_siz
     client[np.concatenate(moved)] = np.repeat(np.arange(clients), np.maximum(min_size - sizes, 0))
 
 
+class _Piles:
+    """The samples of each class in random order, dealt to clients from the last one on. `left` (classes,):
+    how many are not dealt. `client` (n,): of every sample, UNUSED until it is dealt."""
+
+    def __init__(self, rng: np.random.Generator, labels: np.ndarray, classes: int) -> None:
+        self.members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
+        self.left = np.array([len(samples) for samples in self.members])
+        self.client = np.full(len(labels), UNUSED, dtype=np.int64)
+
+    def deal(self, c: int, count: int, who: int | np.ndarray) -> None:
+        """Give `count` samples of class c to the client `who`, or one to each of them (count,)."""
+        self.client[self.members[c][self.left[c] - count : self.left[c]]] = who
+        self.left[c] -= count
+
+
 @dataclass(frozen=True)
 class DirichletClients(PartitionOptions):
     """Label skew: every client draws its own label shares from Dir(alpha), as in FedDyn."""
@@ -120,22 +135,21 @@ class DirichletClients(PartitionOptions):
             raise ConfigError("partition.sigma", sigma, "must be null: sizes=equal has none")
         sizes = split_by_weight(len(labels), weights)
         sizes = np.maximum(sizes, 1) - surplus(sizes, 1)
-        members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(int(labels.max()) + 1)]
-        left = np.array([len(samples) for samples in members])
-        logs, turns = log_gammas(rng, self.alpha, p.clients, len(members)), _turns(rng, sizes)
-        client = np.empty(len(labels), dtype=np.int64)
+        classes = int(labels.max()) + 1
+        piles = _Piles(rng, labels, classes)
+        logs, turns = log_gammas(rng, self.alpha, p.clients, classes), _turns(rng, sizes)
         while len(turns):
-            cumulated = np.cumsum(softmax(np.where(left > 0, logs, -np.inf)), axis=1)
+            cumulated = np.cumsum(softmax(np.where(piles.left > 0, logs, -np.inf)), axis=1)
             block = cumulated[turns[:_BLOCK]]
             label = (block <= block[:, -1:] * rng.random((len(block), 1))).sum(axis=1)
-            places = [np.flatnonzero(label == c) for c in range(len(members))]
-            taken = min([len(label), *(at[n] for at, n in zip(places, left, strict=True) if len(at) > n)])
+            places = [np.flatnonzero(label == c) for c in range(classes)]
+            ends = [at[n] for at, n in zip(places, piles.left, strict=True) if len(at) > n]
+            taken = min([len(label), *ends])
             for c, at in enumerate(places):
                 who = turns[at[at < taken]]
-                client[members[c][left[c] - len(who) : left[c]]] = who
-                left[c] -= len(who)
+                piles.deal(c, len(who), who)
             turns = turns[taken:]
-        return client
+        return piles.client
 
 
 _BLOCK = 1 << 16  # turns that are drawn together
@@ -311,8 +325,8 @@ class LognormalLabels(PartitionOptions):
         """
         rng, labels, classes, clients = p.rng, p.labels, p.classes, p.clients
         refuse_more("labels", self.labels, classes)
-        members = [rng.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
-        left = np.array([len(samples) for samples in members])
+        piles = _Piles(rng, labels, classes)
+        left = piles.left
         shares = rng.lognormal(0.0, 2.0, (classes, clients, self.labels))
         shares /= shares.sum(axis=(1, 2), keepdims=True)
         spread = np.maximum(left - _SPARED, 0)[:, None, None] * shares
@@ -322,16 +336,13 @@ class LognormalLabels(PartitionOptions):
             short = int(np.argmax(needed - left))
             why = f"too many: class {short} has {left[short]} samples, its clients need {needed[short]}"
             raise ConfigError("partition.labels", self.labels, why)
-        client = np.full(len(labels), UNUSED, dtype=np.int64)
         for u, _, c in held:
-            client[members[c][left[c] - _FIRST : left[c]]] = u
-            left[c] -= _FIRST
+            piles.deal(c, _FIRST, u)
         for u, j, c in held:
             row = u if clients < 10 else 10 * u // clients
             count = int(spread[c, row, j]) * int(rng.integers(1, 10)) + int(rng.integers(10, 200))
             if clients <= _FEW:
                 count *= 2
             if count < left[c]:
-                client[members[c][left[c] - count : left[c]]] = u
-                left[c] -= count
-        return client
+                piles.deal(c, count, u)
+        return piles.client

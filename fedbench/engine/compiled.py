@@ -124,19 +124,15 @@ class CompileCache:
 
     @cached_property
     def _surroundings(self) -> tuple[str, ...]:
-        return _surroundings()
+        """What a program depends on besides the function: versions, hardware, compiler settings, sources."""
+        own = [key for key in sorted(os.environ) if key.startswith("TORCHINDUCTOR_")]
+        settings = [f"{key}={os.environ[key]}" for key in own if key != _INDUCTORS_OWN]
+        machine = [os.environ.get("CXX", ""), torch.backends.cpu.get_cpu_capability(), _cpu()]
+        return (torch.__version__, str(torch.version.git_version), *machine, *settings, _sources())
 
 
 def _digest(value: Hashable) -> str:
     return hashlib.sha256(repr(value).encode()).hexdigest()[:24]
-
-
-def _surroundings() -> tuple[str, ...]:
-    """What a program depends on besides the function: versions, hardware, compiler settings, sources."""
-    keys = [key for key in sorted(os.environ) if key.startswith("TORCHINDUCTOR_") and key != _INDUCTORS_OWN]
-    settings = [f"{key}={os.environ[key]}" for key in keys]
-    machine = [os.environ.get("CXX", ""), torch.backends.cpu.get_cpu_capability(), _cpu()]
-    return (torch.__version__, str(torch.version.git_version), *machine, *settings, _sources())
 
 
 def _cpu() -> str:

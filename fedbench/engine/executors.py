@@ -5,7 +5,7 @@ clients; and the plain executor, which runs one client after another. Others vec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -302,21 +302,15 @@ class Executor(ABC):
             total, own = torch.zeros_like(theta), row(statistics, c)
             for k in range(len(batches)):
                 if weights[k, c] != 0:
-                    total = self.add_gradient(total, theta, own, weights[k, c], batches, (k, c))
+                    add, batch = self.accumulating(batches, k, c)
+                    total = add(total, theta, own, weights[k, c], batch)
             totals.append(total)
         return torch.stack(totals)
 
-    def add_gradient(
-        self,
-        total: Tensor,
-        theta: Tensor,
-        statistics: Vectors,
-        weight: Tensor,
-        batches: BatchIndices,
-        at: tuple[int, int],
-    ) -> Tensor:
-        """total + weight * gradient at `theta` (d,) on batch `at` = (k, c) of client c. Eager by default."""
-        return self.program.accumulate(total, theta, statistics, weight, batches.batch(*at))
+    def accumulating(self, batches: BatchIndices, k: int, c: int) -> tuple[Callable[..., Tensor], Batch]:
+        """What adds a gradient (`LocalProgram.accumulate`), and batch (k, c) as it takes it. By default
+        eager, on the batch without its padding."""
+        return self.program.accumulate, batches.batch(k, c)
 
 
 class LoopExecutor(Executor):

@@ -52,12 +52,10 @@ class StateStore(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to the rows of a checkpoint."""
 
-    @abstractmethod
-    def saved(self) -> None:
+    def saved(self) -> None:  # noqa: B027 (only files have something to do)
         """Called when the checkpoint with the last `state_dict` has replaced the one before on disk."""
 
-    @abstractmethod
-    def remove(self) -> None:
+    def remove(self) -> None:  # noqa: B027
         """Delete all files of the state. Called when the run has ended."""
 
 
@@ -90,12 +88,6 @@ class MemoryStore(StateStore):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.tensors = {name: value.to(self.device) for name, value in state.items()}
-
-    def saved(self) -> None:
-        """Nothing to do: the checkpoint holds all rows."""
-
-    def remove(self) -> None:
-        """Nothing to do: there are no files."""
 
 
 class OwnedStore(MemoryStore):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedbench.engine.batches import BatchIndices, repeat_first, to_device
+from fedbench.engine.batches import Batch, BatchIndices, repeat_first, to_device
 from fedbench.engine.compiled import Compiled, Programs
 from fedbench.engine.executors import Executor, LocalProgram, Result, Work, cut
 from fedbench.engine.graph import GraphedSteps, State, eagerly
@@ -176,22 +176,13 @@ class CompileExecutor(VmapExecutor):
     def _step_loop(self, work: Work) -> Callable[..., State]:
         return eagerly  # a chunk of another size would be compiled anew
 
-    def add_gradient(
-        self,
-        total: Tensor,
-        theta: Tensor,
-        statistics: Vectors,
-        weight: Tensor,
-        batches: BatchIndices,
-        at: tuple[int, int],
-    ) -> Tensor:
-        """Like `Executor.add_gradient`, compiled: all batches have full width, padded where the data end."""
+    def accumulating(self, batches: BatchIndices, k: int, c: int) -> tuple[Callable[..., Tensor], Batch]:
+        """Like `Executor.accumulating`, compiled: all batches have full width, padded where the data end."""
         key = ("add_gradient", batches.index.shape[-1])
         if key not in self._compiled:
             accumulate, depends = self.program.accumulate, self._depends["add_gradient"]
             self._compiled[key] = Compiled(accumulate, self.programs, depends)
-        added: Tensor = self._compiled[key](total, theta, statistics, weight, batches.pick(*at))
-        return added
+        return self._compiled[key], batches.pick(k, c)
 
     def _width(self, clients: int) -> int:
         return self.chunk
