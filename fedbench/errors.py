@@ -154,7 +154,7 @@ def first_line(error: BaseException, named: bool = False) -> str:
     return f"{name}: {line}" if named else line or name
 
 
-def unknown_option(group: str, name: object, options: Sequence[str], more: str = "") -> ConfigError:
+def unknown_option(group: str, name: object, options: Sequence[str], more: str) -> ConfigError:
     """The error for a name that is not among a group's options. It suggests the nearest (three if there are
     many options). `more`: what else is allowed."""
     near = [f"'{option}'" for option in _nearest(name, options, 3 if len(options) > FEW else 1)]

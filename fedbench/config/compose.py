@@ -222,7 +222,7 @@ def config_directories(hydra: Any) -> list[Path]:
     return [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
 
 
-def validate(cfg: DictConfig, searchpath: Sequence[Path] = ()) -> Config:
+def validate(cfg: DictConfig, searchpath: Sequence[Path]) -> Config:
     """Resolve and read a composed configuration. Raises ConfigError at the first problem.
 
     `searchpath`: the user's own directories of options, searched too.

@@ -72,7 +72,7 @@ def one_per_seed(
     runs: Sequence[T],
     config: Callable[[T], Mapping[str, object]],
     finished: Callable[[T], bool],
-    along: Collection[str] = (),
+    along: Collection[str],
 ) -> list[T]:
     """Keep one run per seed (and per values of the keys `along`): the first `finished` one, else the first.
     The runs agree in all other keys. Runs without a seed all stay.

@@ -128,7 +128,7 @@ def option_file(group: str, name: str, searchpath: Sequence[Path] = ()) -> Path 
     return next((file for file in files if file.is_file()), None)
 
 
-def option_keys(group: str, name: str, searchpath: Sequence[Path] = ()) -> list[str]:
+def option_keys(group: str, name: str, searchpath: Sequence[Path]) -> list[str]:
     """The keys of a group's option: those that its class declares, and those in its file and in the files
     that it builds upon.
 
@@ -169,7 +169,7 @@ def read_file(file: Path) -> dict[str, Any]:
 # ---- reading ---------------------------------------------------------------------------------------------
 
 
-def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path] = ()) -> Config:
+def read_config(plain: Mapping[str, Any], searchpath: Sequence[Path]) -> Config:
     """Read plain values (resolved, without Hydra's node) into a configuration. Raises ConfigError at the
     first problem: a group without an option, an undeclared key or a value that is not allowed.
 

@@ -62,7 +62,7 @@ SOURCES = {
 """By name, and of EMNIST also by split."""
 
 
-def official(name: str, root: Path, split: str | None = None) -> Dataset:
+def official(name: str, root: Path, split: str | None) -> Dataset:
     """The official training and test set, uint8 images (n, C, H, W). Raises DataError if unavailable.
 
     `root/<name>.npz` (see `load_npz`) replaces torchvision's files if it exists. If it has more classes,

@@ -99,7 +99,7 @@ def load(options: DatasetOptions, data_root: str, *, seed: int, clients: int) ->
     return dataclasses.replace(data, mean=mean, std=std, augment=options.augment)
 
 
-def _there(key: str, given: str, expected: str, or_directory: bool = False) -> Path:
+def _there(key: str, given: str, expected: str, or_directory: bool) -> Path:
     path = as_given(given)
     if not (path.is_file() or (or_directory and path.is_dir())):
         raise ConfigError(f"dataset.{key}", given, f"no such file; {expected}")

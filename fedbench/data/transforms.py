@@ -53,7 +53,7 @@ def augment_batch(
     x: Tensor,
     key: Key,
     mode: str,
-    fill: Tensor | float = 0.0,
+    fill: Tensor | float,
     reflect: bool = False,
     probability: float = 1.0,
 ) -> Tensor:

@@ -95,7 +95,7 @@ class Evaluator:
         self,
         values: Vectors,
         batches: Iterable[Tensor | slice],
-        also: Callable[[Tensor, Tensor], None] | None = None,
+        also: Callable[[Tensor, Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         losses, marks = [], []
         with torch.no_grad():

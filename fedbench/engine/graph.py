@@ -68,9 +68,7 @@ class PoolOfProcess:
 class StepGraph:
     """A captured step for chunks of one form, on buffers whose addresses do not change."""
 
-    def __init__(
-        self, step: Step, local: Vectors, work: Work, first: int, pool: Pool, longest: int = 0
-    ) -> None:
+    def __init__(self, step: Step, local: Vectors, work: Work, first: int, pool: Pool, longest: int) -> None:
         """`local`, `work`: a chunk of that form. `first`: index of the first step. `longest`: steps for which
         there is room, if that is more than the chunk has."""
         self.step, self.first, self.pool = step, first, pool

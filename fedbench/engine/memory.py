@@ -63,7 +63,7 @@ def total_memory(device: torch.device) -> int:
     return memory().total // int(os.environ.get(_SHARING, 1))
 
 
-def available_memory(device: torch.device, wanted: float = math.inf) -> float:
+def available_memory(device: torch.device, wanted: float) -> float:
     """Bytes of a CPU's memory that no process has taken; if these are fewer than `wanted`, after what this
     one has freed and kept is given back. On CUDA no limit: where memory runs out there, torch raises an error
     and the run begins again with a smaller chunk, while a CPU's kernel ends the process."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -36,15 +35,15 @@ class VmapExecutor(Executor):
     def __init__(
         self,
         program: LocalProgram,
-        wide: float = math.inf,
-        graphs: GraphedSteps | None = None,
-        tapes: Tapes | None = None,
+        wide: float,
+        graphs: GraphedSteps | None,
+        tapes: Tapes,
     ) -> None:
         """`wide`: batch size from which `gradients` takes one batch after another, which is then faster.
         `graphs`: runs the steps as CUDA graphs; None: no graphs. `tapes`: of the objective's programs, kept
         for later runs."""
         super().__init__(program)
-        self.wide, self.graphs, self.tapes = wide, graphs, tapes or Tapes()
+        self.wide, self.graphs, self.tapes = wide, graphs, tapes
         self._mapped: dict[tuple[str, str], Callable[..., Any]] = {}
 
     def run(self, work: Work) -> Result:
@@ -142,11 +141,11 @@ class CompileExecutor(VmapExecutor):
         chunk: int,
         width: int,
         programs: Programs,
-        wide: float = math.inf,
+        wide: float,
     ) -> None:
         """`chunk`: clients in a full chunk. `width`: samples in a batch. `programs`: keeps compiled steps for
         later runs. `wide`: see VmapExecutor."""
-        super().__init__(program, wide, tapes=programs.tapes)
+        super().__init__(program, wide, None, programs.tapes)
         self.chunk, self.programs = chunk, programs
         self._compiled: dict[Hashable, Compiled] = {}
         self._depends = {

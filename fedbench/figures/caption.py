@@ -171,7 +171,7 @@ def of_runs(
     series: Sequence[Series],
     sources: Sequence[str | Path],
     options: PlotOptions,
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     """The caption as data: the content of the JSON file, with the caption's paragraphs under `text`. `runs`:
     all of them; `notes`: further sentences."""

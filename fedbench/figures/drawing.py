@@ -76,7 +76,7 @@ def draw(paths: Sequence[str | Path], options: PlotOptions) -> Drawing:
 
 
 def draw_results(
-    runs: Sequence[Run], sources: Sequence[str | Path], options: PlotOptions, notes: Sequence[str] = ()
+    runs: Sequence[Run], sources: Sequence[str | Path], options: PlotOptions, notes: Sequence[str]
 ) -> Drawing:
     """The same of runs that were read before. `sources`: where they are, for the caption; `notes`: sentences
     for it."""
@@ -100,7 +100,7 @@ def draw_runs(
     sources: Sequence[str | Path],
     options: PlotOptions,
     along: Sequence[str],
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
 ) -> Drawing:
     """The figure of these runs. `options.x`: a column or a whole key; `along`: keys whose values do not make
     separate lines; `notes`: sentences for the caption. Raises DataError if there is nothing to draw."""

@@ -125,7 +125,7 @@ def group(
 def rows_of(
     runs: Sequence[Run],
     keys: Sequence[str],
-    by: Sequence[str] = ("algorithm",),
+    by: Sequence[str],
     along: Collection[str] = (),
     swept: Sequence[str] = (),
 ) -> dict[str, list[Series]]:

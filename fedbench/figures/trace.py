@@ -106,7 +106,7 @@ def _asked(jobs: pd.DataFrame, options: PlotOptions) -> list[int] | None:
     return None if asked is None else sorted({int(str(value)) for value in asked})
 
 
-def window(jobs: pd.DataFrame, asked: Sequence[int] | None = None, begin: float = 0.0) -> Window:
+def window(jobs: pd.DataFrame, asked: Sequence[int] | None, begin: float) -> Window:
     """The beginning of a trace: as many updates and clients as fit in one picture and fill it. The clients
     are those `asked` for, or the busiest. `begin`: when the schedule begins."""
     # an update happens at the last arrival among its jobs, and never before the previous update

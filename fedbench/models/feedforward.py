@@ -259,7 +259,7 @@ class ResNet18(nn.Module):
     linear layer.
     """
 
-    def __init__(self, channels: int, classes: int, norm: str, groups: int, width: int = 64) -> None:
+    def __init__(self, channels: int, classes: int, norm: str, groups: int, width: int) -> None:
         super().__init__()
         self.conv1 = _conv3x3(channels, width)
         self.bn1 = norm2d(norm, width, groups)

@@ -42,7 +42,7 @@ LARGEST = 1_500_000
 Chosen = Sequence[tuple[MethodRuns, Selection]]
 
 
-def state(name: str, scale: str, root: Path = Path()) -> str:
+def state(name: str, scale: str, root: Path) -> str:
     """`absent`, `incomplete` (a file is gone), `stale` (made from other configurations), or `current`."""
     out, figure = shown(name, scale, root), FIGURES[name]
     if (content := made(out)) is None:

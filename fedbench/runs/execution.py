@@ -179,7 +179,7 @@ def execution(
     placement: Placement,
     session: Session,
     state: Path,
-    kept: EngineChoice | None = None,
+    kept: EngineChoice | None,
 ) -> Execution:
     """Put a problem on its device, without computing anything of it.
 

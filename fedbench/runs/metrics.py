@@ -121,7 +121,7 @@ def judging(metric: str | None, held_out: bool) -> str:
     return metric if metric in COLUMNS or (metric and is_own(metric)) else f"{on} {metric or 'accuracy'}"
 
 
-def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool = False) -> dict[str, float | None]:
+def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool) -> dict[str, float | None]:
     """What rows of metrics.csv come to (`ENDS`): the mean of the last `k`, None if the run has diverged, and
     the best of those whose loss is finite. None for what is not finite."""
     named = there((*SCORES, *COSTS), rows[-1]) if rows else []
@@ -182,7 +182,7 @@ def asked_by(column: str) -> list[str]:
 R = TypeVar("R", bound=Mapping[str, Any])
 
 
-def reaching(rows: Iterable[R], levels: Iterable[float], name: str = "test_accuracy") -> dict[str, R | None]:
+def reaching(rows: Iterable[R], levels: Iterable[float], name: str) -> dict[str, R | None]:
     """Level (`0.9`) -> the first of these rows of metrics.csv in which a column is at least as good as that
     level; None: none is. A model whose loss is not finite reaches no level."""
     way = sign(name)
@@ -199,7 +199,7 @@ def reaching(rows: Iterable[R], levels: Iterable[float], name: str = "test_accur
 
 
 def rounds_to(
-    rows: Iterable[Mapping[str, Any]], levels: Iterable[float] = LEVELS, name: str = "test_accuracy"
+    rows: Iterable[Mapping[str, Any]], levels: Iterable[float], name: str = "test_accuracy"
 ) -> dict[str, int | None]:
     """The rounds of `reaching`."""
     found = reaching(rows, levels, name).items()

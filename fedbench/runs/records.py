@@ -204,7 +204,7 @@ class Run:
         reached = self.rounds_to_target
         return None if reached is None else min(reached, 2.0 * self.value("rounds"))
 
-    def judged(self, by: str | None = None) -> Run:
+    def judged(self, by: str | None) -> Run:
         """The same run, judged on the samples held out for validation, if any. `by`: a metric of eval.metrics
         to use instead of the accuracy, on the samples that it was measured on; or a column of metrics.csv."""
         held_out = f"final_validation_{by or 'accuracy'}" in self.summary

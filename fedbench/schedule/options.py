@@ -145,7 +145,7 @@ MOST_FAILURES = 0.9999
 
 
 def complete(
-    schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None = None
+    schedule: Sync | Async, clients: int, per_update: int, dispatch: Mapping[str, str] | None
 ) -> Async | None:
     """Complete an asynchronous schedule over N `clients` with S jobs `per_update`: settle its pool, refill,
     tau_cut and concurrency (M_c). Return None for a synchronous one.

@@ -144,7 +144,7 @@ class Pool:
         elif client not in self.gone:
             self.candidates.add(client)
 
-    def choose(self, slots: list[int], distinct: bool = False) -> list[int]:
+    def choose(self, slots: list[int], distinct: bool) -> list[int]:
         """Choose a client for each slot in turn. The result is shorter than `slots` if candidates run out.
 
         `distinct`: choose no client twice, even in a pool whose candidates may already be working.

@@ -86,7 +86,7 @@ class Simulation:
 
     def __init__(
         self, policy: Async, per_update: int, rounds: int, durations: Delays, work: Draw,
-        windows: Rows | None = None,
+        windows: Rows | None,
     ) -> None:  # fmt: skip
         """`durations` and `work` map (client, n) to the duration and to the fraction of the work done.
         `windows`: of each client, those in which it can start jobs; none: always."""
@@ -247,7 +247,7 @@ class Simulation:
         self.parked -= unparked
         return slots + [ANYONE] * unparked
 
-    def _fill(self, slots: list[int], distinct: bool = False) -> None:
+    def _fill(self, slots: list[int], distinct: bool) -> None:
         """Dispatch one job for each slot; park the slots that find no client."""
         chosen = self.pool.choose(slots, distinct)
         self.parked += len(slots) - len(chosen)

@@ -38,7 +38,7 @@ def dry_run(overrides: Sequence[str], options: TuneOptions) -> Iterator[str]:
     yield f"then {len(plan.tasks) * len(plan.final)} runs of the winners in {plan.directory / FINAL}"
 
 
-def tune(overrides: Sequence[str], options: TuneOptions | None = None) -> Tuned:
+def tune(overrides: Sequence[str], options: TuneOptions | None) -> Tuned:
     """Search, then run the winners; write trials.csv, results.csv, tune.json and a figure for
     each searched number (tuning-lr.png, .pdf and others).
 
