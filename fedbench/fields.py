@@ -136,9 +136,9 @@ def nonnegative(default: float | None, *, null: str | None = None, help: str = "
     return number(default, low=0.0, null=null, help=help)
 
 
-def decay(default: float, *, help: str = "") -> Any:
+def decay(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """An averaging factor in [0, 1)."""
-    return number(default, low=0.0, high=1.0, without=(1.0,), help=help)
+    return number(default, low=0.0, high=1.0, without=(1.0,), null=null, help=help)
 
 
 def share(default: float | None, *, null: str | None = None, help: str = "", role: str = "") -> Any:
@@ -146,7 +146,7 @@ def share(default: float | None, *, null: str | None = None, help: str = "", rol
     return number(default, low=0.0, high=1.0, without=(0.0,), null=null, help=help, role=role)
 
 
-def server_rate(default: float | None, *, null: str | None = None, help: str) -> Any:
+def server_rate(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """A server's step size: a real number > 0, or `average`, the step at which the server takes the mean of
     the clients' models."""
     option = positive(default, null=null, help=help)
