@@ -23,7 +23,6 @@ CHOSEN = "chosen"
 """The search of one eta at the smallest M_c, and a part of its stage's name."""
 _SETTING = "data, network and alpha are the talk's; what it leaves open is our choice"
 ETAS = (0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2)
-EFFORT = {"paper": "cpu"}
 _PLAIN = {"algorithm.lr": [0.03, 0.1], "algorithm.server_lr": [1.0]}
 START = {
     **dict.fromkeys(("fedbuff", "ca2fl", "defedavg_niid"), _PLAIN),
@@ -103,10 +102,10 @@ PAPER = Paper("adamasfl", "AdaMasFL: Momentum-Driven Adaptivity, ICML 2025, as i
     Figure("adamasfl/fig2", "Accuracy under growing asynchrony M_c", by_concurrency, tuned=True, start=START,
            panels=("adamasfl/fig2_average",)),
     Figure("adamasfl/fig1_average", "Accuracy against updates where the server averages, Fashion-MNIST",
-           by_updates_averaging, tuned=True, start=START, effort=EFFORT,
+           by_updates_averaging, tuned=True, start=START, few=True,
            search=(elsewhere("adamasfl", ETAS),)),
     Figure("adamasfl/fig2_average", "Accuracy under growing asynchrony M_c where the server averages",
-           by_concurrency_averaging, tuned=True, start=START, effort=EFFORT,
+           by_concurrency_averaging, tuned=True, start=START, few=True,
            search=(Search(CHOSEN, {"algorithm": "adamasfl", AVERAGES: AVERAGE}, {"algorithm.lr": ETAS},
                           unless=("algorithm.lr",)),)),
 ), tuple(_claims()), HEADLINES)  # fmt: skip

@@ -93,10 +93,11 @@ class Figure:
     `about`: one line on what it shows. `draw(out)`: draws the runs whose tables are in the directory
     `out` into it and returns the files. `tuned`: the algorithms' grids are searched first. `search`:
     random searches that replace the grid for some branches. `start`: method -> key -> values of a grid that
-    are tried first with the effort of scale cpu, instead of those nearest to the defaults. `effort`: scale ->
-    the scale whose tuning effort it uses (absent: its own). `factors`: the learning rates of the final stage
-    are these multiples of each algorithm's tuned or prescribed one. `panels`: figures with runs of their own
-    that are made with it. `runs`: whether the figure needs runs.
+    are tried first with the effort of scale cpu, instead of those nearest to the defaults. `few`: at scale
+    paper too it is tuned with the effort of scale cpu (PAdaMFed's Figure 1: all grids would take 924 runs, 45
+    minutes of an H200; a few points, extended at edges, took 18). `factors`: the learning rates of the final
+    stage are these multiples of each algorithm's tuned or prescribed one. `panels`: figures with runs of
+    their own that are made with it. `runs`: whether the figure needs runs.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Figure:
     tuned: bool = False
     search: Sequence[Search] = ()
     start: Mapping[str, Grid] = field(default_factory=dict)
-    effort: Mapping[str, str] = field(default_factory=dict)
+    few: bool = False
     factors: Sequence[float] = ()
     panels: Sequence[str] = ()
     runs: bool = True
@@ -282,7 +283,7 @@ class Experiment:
     @property
     def effort(self) -> str:
         """The scale whose tuning effort it uses."""
-        return self.figure.effort.get(self.scale, self.scale)
+        return "cpu" if self.figure.few and self.scale == "paper" else self.scale
 
     def tuned_keys(self, branch: MethodRuns) -> dict[str, list[Value]]:
         """The grid of a branch, from the file of its algorithm in conf/grid; empty if nothing is tuned."""

@@ -65,8 +65,6 @@ _VR_AT_FULL_SIZE = (
 )
 AVERAGED = "K = 20 at scale cpu, eta"
 """What is swept where the server averages, with another K than Figure 2 has at that scale."""
-EFFORT = {"paper": "cpu"}
-"""All grids would take 924 runs a figure, 45 minutes of an H200; a few points, extended at edges, took 18."""
 
 
 by_split = partial(picture, name="accuracy", x="round", y="test_accuracy", rows="partition")
@@ -226,13 +224,13 @@ HEADLINES = {
 
 PAPER = Paper("padamfed", "PAdaMFed: Problem-Parameter-Free Federated Learning, ICLR 2025", (
     *(Figure(f"padamfed/{name}{classes}", about.format(f"EMNIST, {data}"), draw, tuned=True, start=START,
-             effort=EFFORT, panels=PANELS_OF.get(f"{name}{classes}", ()))
+             few=True, panels=PANELS_OF.get(f"{name}{classes}", ()))
       for classes, data in CLASSES.items() for name, about, draw in (
         ("fig1", "Accuracy against rounds, {}, iid and Dirichlet(1)", by_split),
         ("fig2", "Accuracy against the step size, {}, iid and Dirichlet(1)", by_step_size),
         ("rnn_lr", "Accuracy against the learning rate, {}, three-layer RNN, Dirichlet(1)", by_lr))),
     Figure("padamfed/fig1_average", "Accuracy against rounds where the server averages, EMNIST, ten digits",
-           by_split_averaging, tuned=True, start=START, effort=EFFORT,
+           by_split_averaging, tuned=True, start=START, few=True,
            search=tuple(elsewhere(method, ETAS) for method in OURS)),
     Figure("padamfed/fig2_average",
            "Accuracy against the one learning rate where the server averages, EMNIST, ten digits", averaging),
