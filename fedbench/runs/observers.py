@@ -25,6 +25,7 @@ from fedbench.runs.metrics import ENDS, Row, columns, there
 from fedbench.runs.run_directory import CLIENTS, METRICS, NAN, RunDirectory
 
 LINE_SECONDS = 30.0
+LINE = "{desc}: {n_fmt} of {total_fmt} rounds in {elapsed}, {remaining} left, {rate_fmt}{postfix}"
 _LOGGED = ("status", "rounds", "final_accuracy", "best_accuracy", "best_round", "final_test_loss", *ENDS)
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,16 @@ def _as_csv(rows: Iterable[Sequence[str]]) -> str:
     return text.getvalue()
 
 
+class _Lines(io.StringIO):
+    """Writes what a bar shows to stderr as a line of its own, as a log file needs it."""
+
+    def write(self, text: str) -> int:
+        if shown := text.strip():
+            sys.stderr.write(shown + "\n")
+            sys.stderr.flush()
+        return len(text)
+
+
 class Shown(Observer):
     """Rounds done, their pace, the time left and the last accuracy, on stderr: a bar on a terminal, elsewhere
     a line every LINE_SECONDS at most."""
@@ -113,10 +124,12 @@ class Shown(Observer):
         problem, version, total = execution.problem, execution.loop.version, execution.problem.trace.updates
         mode, self.metric = problem.config.progress, TASKS[problem.dataset.task].metric
         on_terminal = mode == "bar" or (mode == "auto" and sys.stderr.isatty())
-        how = {} if on_terminal else {"mininterval": LINE_SECONDS, "delay": LINE_SECONDS, "ncols": 80}
+        how: dict[str, Any] = {"dynamic_ncols": True}
+        if not on_terminal:
+            how = {"mininterval": LINE_SECONDS, "delay": LINE_SECONDS, "bar_format": LINE, "file": _Lines()}
         self.bar = tqdm(
             desc=f"{problem.method.name} seed={problem.config.seed}", total=total, initial=version,
-            disable=mode == "none", unit=" rounds", leave=False, dynamic_ncols=on_terminal, **how,
+            disable=mode == "none", unit=" rounds", leave=False, **how,
         )  # fmt: skip
         if execution.compiles and version < total:
             self.bar.set_postfix_str("compiling ...")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,3 +49,20 @@ def test_a_run_says_that_it_compiles_where_it_does(
         Run(compose_config([*WORDS, "rounds=1", "progress=lines", f"engine={engine}"])).go(tmp_path / name)
         assert capsys.readouterr().err.count("compiling ...") == count, name
         assert len(packed) == 1
+
+
+def test_a_log_file_gets_whole_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With rate, time left and the last score, each time that enough seconds have passed; here each round."""
+    monkeypatch.setattr(observers, "LINE_SECONDS", 1e-9)
+    Run(compose_config([*WORDS, "progress=auto"])).go(tmp_path)
+    shown = capsys.readouterr().err
+    assert "\r" not in shown
+    lines = shown.splitlines()
+    assert len(lines) > 2
+    for line in lines:
+        assert re.fullmatch(
+            r"fedavg seed=0: \d of 9 rounds in 00:0\d, (00:0\d|\?) left, +(\d+\.\d+|\?) ?(s/ )?rounds(/s)?"
+            r"(, accuracy 0\.\d{4})?", line
+        ), line  # fmt: skip
