@@ -126,7 +126,8 @@ class Shown(Observer):
         on_terminal = mode == "bar" or (mode == "auto" and sys.stderr.isatty())
         how: dict[str, Any] = {"dynamic_ncols": True}
         if not on_terminal:
-            how = {"mininterval": LINE_SECONDS, "delay": LINE_SECONDS, "bar_format": LINE, "file": _Lines()}
+            often = dict.fromkeys(("mininterval", "maxinterval", "delay"), LINE_SECONDS)
+            how = {**often, "bar_format": LINE, "file": _Lines()}
         self.bar = tqdm(
             desc=f"{problem.method.name} seed={problem.config.seed}", total=total, initial=version,
             disable=mode == "none", unit=" rounds", leave=False, **how,
