@@ -183,11 +183,12 @@ class Flat(Measure):
         best = max(names, key=lambda name: highest[name])
         lowest = LEVEL * highest[best]
         ranges = seeds.max(axis=1) - seeds.min(axis=1)
+        at_most = f"{100 * self.tolerance:g} point{'s' * (self.tolerance != POINT)}"
         margin = pd.concat([self.tolerance - ranges, seeds.min(axis=1) - lowest], axis=1).min(axis=1)
         each = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         yield Numbers(
             f"{percent(points.min())} to {percent(points.max())} ({len(seeds)})",
-            f"range <= {100 * self.tolerance:g} points, all >= {percent(lowest)}",
+            f"range <= {at_most}, all >= {percent(lowest)}",
             margin,
             {f"at {value:g}": column for value, column in seeds.items()},
             None,

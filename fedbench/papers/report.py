@@ -128,11 +128,15 @@ def what_was_run(way: Way, data: Evidence | None) -> str:
               for key, value in {**same, **data.settings}.items()}  # fmt: skip
     seeds = sorted({int(seed) for part in rows for seed in part.seed})
     steps = [f"{key.rpartition('.')[2]}={same[key]}" for key in sorted(STEPS) if key in same]
+    numbers = map(str, ours.select_dtypes("number"))
+    swept = [key for key in numbers if "." in key and 1 < ours[key].nunique() < 10]
+    varied = [f"{key.rpartition('.')[2]}={' '.join(f'{value:g}' for value in sorted(ours[key].unique()))}"
+              for key in swept]  # fmt: skip
     free = not any(key in ours and ours[key].notna().any() for key in STEPS)
     return ", ".join(filter(None, [
         caption.settings_line(shared), f"T={shared['rounds']}" if "rounds" in shared else "",
         f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}",
-        "steps of its theorem" if free else " ".join(steps),
+        *varied, "steps of its theorem" if free else " ".join(steps),
     ]))  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
 from fedbench.papers.claims import AGREES, DISAGREES, FEWEST_SEEDS, MIXED, Claim, Way, counts, word_of
 from fedbench.papers.report import Results, gather, what_was_run
+from fedbench.runs.lists import RUNS_CSV
 
 
 def why(name: str, root: Path) -> Iterator[str]:
@@ -66,7 +67,8 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
 def _because(way: Way) -> str:
     numbers, seeds = way.numbers, len(way.numbers.margin)
     if way.cut:
-        return f"its setting was cut: {way.cut}"
+        few = f"; {seeds} of the {FEWEST_SEEDS} seeds that a word needs" * (seeds < FEWEST_SEEDS)
+        return f"its setting was cut: {way.cut}{few}"
     if numbers.margin.empty:
         return "there are no numbers"
     if seeds < FEWEST_SEEDS and not numbers.exact:
@@ -84,7 +86,7 @@ def _runs(way: Way, results: Results) -> Iterator[str]:
     commits = ", ".join(text[:10] for text in data.made.get("commit", []))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
     names = way.numbers.runs or list(runs)  # of numbers from a drawn table: all runs of the figure
-    yield f"{made}; {len(names)} runs, whose tables are in {out}" if runs else f"{made}, without runs"
+    yield f"{made}; {len(names)} runs, rows of {out / RUNS_CSV} (dir)" if runs else f"{made}, without runs"
     for name in names:
         run = runs[name]
         final, best = run.summary.get("final_accuracy"), run.summary.get("best_accuracy")
