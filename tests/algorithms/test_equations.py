@@ -197,6 +197,7 @@ def test_follows_the_equations(name: str, how: str) -> None:
 COMPILED = {
     **dict.fromkeys(("fedadamw block local", "fedhyper FULL", "fedlada", "fedproxvr sarah"), "epochs"),
     **dict.fromkeys(("delta_sgd True grown", "fafed", "fedbn", "fedsps global"), "epochs"),
+    **dict.fromkeys(("ditto", "fedper", "fedrep", "apfl adaptive", "pfedme", "fedntd", "ifca"), "epochs"),
     "padamfed_vr tensor": "full",  # each tensor is normalised by itself
 }
 """Methods with local steps of their own. What others share is compiled in `test_async_rederivations`."""

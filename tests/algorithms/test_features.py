@@ -18,6 +18,7 @@ from fedbench.runs.server_loop import ServerLoop
 
 HIDDEN, EPOCHS, BATCH, S = 5, 2, 4, 3
 CUTS = np.cumsum([HIDDEN * FEATURES, HIDDEN, CLASSES * HIDDEN])
+ENGINES = ["loop", "vmap", pytest.param("compile", marks=pytest.mark.slow)]
 Vector = np.ndarray
 
 
@@ -66,7 +67,7 @@ def each_step(p: Problem, b: Batches, i: int, t: int) -> Any:
         yield p.x[at], p.y[at]
 
 
-@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_moon_follows_its_equations(engine: str) -> None:
     p, eta, mu, tau = Problem(), 0.2, 1.5, 0.4
     walk, b, cohorts = started(p, "moon", {"lr": eta, "mu": mu, "temperature": tau}, engine)
@@ -91,7 +92,7 @@ def test_moon_follows_its_equations(engine: str) -> None:
     assert np.linalg.norm(theta - first) > 0.1
 
 
-@pytest.mark.parametrize("engine", ["loop", "vmap"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_fedproto_follows_its_equations(engine: str) -> None:
     """One class is only one client's, and others lack it."""
     p, eta, lam = Problem(), 0.3, 2.0
