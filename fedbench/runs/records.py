@@ -18,7 +18,7 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError
 from fedbench.files import seen_from_here
 from fedbench.runs.lists import runs_of
-from fedbench.runs.metrics import COLUMNS, ENDS, ends_of, is_own, judging, outcome_of, worst
+from fedbench.runs.metrics import COLUMNS, ENDS, column_of, ends_of, is_own, judging, outcome_of, worst
 from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
@@ -170,8 +170,9 @@ class Run:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
         if (said := number(self.summary.get(name))) is not None:
             return said
-        if name not in COLUMNS and name not in self.metrics:
-            return number(self._ends.get(name)) if name in ENDS or is_own(name) else None
+        if name not in COLUMNS and not (is_own(name) and column_of(name) == name):
+            lacks = self.files.has(METRICS) and column_of(name) not in self.files.columns  # at its first line
+            return number(self._ends.get(name)) if not lacks and (name in ENDS or is_own(name)) else None
         values = [*self.metrics[name].dropna()] if name in self.metrics else []
         return number(float(values[-1])) if values else None
 

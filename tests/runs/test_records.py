@@ -15,7 +15,9 @@ from scipy.special import log_softmax
 
 from fedbench.api import compose_config
 from fedbench.runs.clients import mixture
+from fedbench.runs.records import records
 from fedbench.runs.run import Run
+from fedbench.runs.run_directory import RunDirectory
 
 BASE = [
     "rounds=5", "clients.total=7", "clients.per_round=3", "local.steps=2", "local.batch_size=16",
@@ -202,3 +204,19 @@ def test_a_label_that_is_not_in_the_test_set_does_not_count_against_a_client() -
     np.testing.assert_allclose(weight[0], [2 / 3 / 3, 1 / 3, 0], rtol=1e-12)
     assert weight[0][y_test.numpy()].sum() == pytest.approx(1)
     assert not weight[1].any()
+
+
+def test_what_a_run_did_not_measure_is_known_without_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of hundreds of runs asks each for outcomes that most lack."""
+    run(tmp_path, "rounds=1")
+    ended = records(tmp_path)[0]
+
+    def rows(here: RunDirectory) -> list[dict[str, str]]:
+        raise AssertionError(here.path)
+
+    monkeypatch.setattr(RunDirectory, "rows", rows)
+    names = ["final_validation_accuracy", "final_client_accuracy_worst", "final_test_gini", "best_test_auroc"]
+    assert [ended.result(name) for name in names] == [None] * 4
+    assert ended.result("final_accuracy") is not None
