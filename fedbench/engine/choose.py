@@ -41,11 +41,17 @@ class Load:
     cost: ModelCost
     d: int
     batch: int
-    cohort: int  # most clients trained together, in one process
+    cohort: int  # clients whose results make an update, of one process
     calls: int  # vectorised local steps in the whole run, if the cohort fits one chunk
     indices: int = 0  # bytes of the numbers of the samples that the longest job sees
     vectors: float = 10.0  # of d numbers that a job holds besides a gradient, in the step that is recorded
     fixed: int = 0  # bytes that the run holds beside its chunks: server, clients' state, what is evaluated
+    more: int = 0  # jobs of other versions that wait to be trained with a cohort's
+
+    @property
+    def together(self) -> int:
+        """Most clients trained together."""
+        return self.cohort + self.more
 
 
 def measure_model(model: nn.Module, sample: Tensor, half: bool = False) -> ModelCost:
@@ -136,7 +142,7 @@ def client_bytes(load: Load, item_bytes: int) -> float:
     """Bytes that a client of a vectorised chunk needs. While its steps are recorded, all that they compute is
     there at once."""
     numbers = load.vectors * load.d + load.cost.shared + load.batch * load.cost.written
-    return item_bytes * numbers + (load.indices if load.cohort * load.indices > INDICES else 0)
+    return item_bytes * numbers + (load.indices if load.together * load.indices > INDICES else 0)
 
 
 def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool = False) -> int:
@@ -144,10 +150,10 @@ def choose_chunk(load: Load, device: torch.device, item_bytes: int, graphs: bool
     is left of it beside all else (LEFT). `graphs`: the steps also run as CUDA graphs, which need as much
     memory again."""
     client = client_bytes(load, item_bytes) * (2 if graphs else 1)
-    wanted = (load.fixed + load.cohort * client) / LEFT
+    wanted = (load.fixed + load.together * client) / LEFT
     total = total_memory(device)
     room = min(0.5 * total, LEFT * min(total, available_memory(device, wanted)) - load.fixed)
-    return max(1, min(load.cohort, int(room / client)))
+    return max(1, min(load.together, int(room / client)))
 
 
 def planned_bytes(load: Load, chunk: int, item_bytes: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -34,10 +34,19 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What the jobs of one version start from: the broadcast and batch-norm statistics."""
+
+    down: Vectors
+    statistics: Vectors
+
+
+@dataclass(frozen=True)
 class Cohort:
-    """Jobs (J,) that start from one broadcast."""
+    """Jobs (J,) that are trained together."""
 
     job: np.ndarray  # numbers in the trace
+    start: np.ndarray  # which of the given starts is theirs
     client: np.ndarray
     n: np.ndarray  # how many jobs the client has had before
     parts: np.ndarray  # the fraction of its local steps that each job takes
@@ -85,11 +94,9 @@ class CohortTrainer:
 
     # ---- local work --------------------------------------------------------------------------------
 
-    def train(
-        self, down: Vectors, statistics: Vectors, h: Vectors, cohort: Cohort, pending: dict[int, Sums]
-    ) -> None:
-        """Train this process's part of a cohort's jobs from one broadcast. Add their uploads, times their
-        weights, to the sums of the updates that apply them."""
+    def train(self, starts: Sequence[Start], h: Vectors, cohort: Cohort, pending: dict[int, Sums]) -> None:
+        """Train this process's part of a cohort's jobs. Add their uploads, times their weights, to the sums
+        of the updates that apply them."""
         for at in self._chunks(cohort.client):
             jobs = self.planner.jobs(cohort.client[at], cohort.n[at], cohort.parts[at])
             update = cohort.update[at]
@@ -103,14 +110,13 @@ class CohortTrainer:
             moved = jobs.ids, batches.tensors, self._facts(jobs, uniforms), sums, places
             ids, tensors, facts, sums, places = to_device(moved, self.device)
             mine = self.store.gather(ids)
-            start = self._statistics(statistics, mine, len(at))
+            to_all, addressed, start = self._started([starts[i] for i in cohort.start[at]], ids)
+            start = self._own(start, mine)
             if self.algorithm.full_gradient:
-                full, blocks = self._full_gradients(down["theta"], start, jobs)
+                full, blocks = self._full_gradients(to_all["theta"], start, jobs)
                 facts = facts._replace(full_grad=full)
                 if self.algorithm.first_step and start:
-                    start = self._moved(down["theta"], start, *(blocks or self._full_pass(jobs)))
-            to_all = {name: value for name, value in down.items() if name not in self.algorithm.addressed}
-            addressed = {name: down[name][ids] for name in self.algorithm.addressed}
+                    start = self._moved(to_all["theta"], start, *(blocks or self._full_pass(jobs)))
             given = Given(to_all, addressed, mine, facts, h)
             work = Work(given, start, batches.with_tensors(tensors))
             uploads, keep, moved_statistics = self.executor.run(work)
@@ -271,11 +277,22 @@ class CohortTrainer:
                 moved[name][c] += share[k, c].item() * value
         return moved
 
-    def _statistics(self, shared: Vectors, mine: Vectors, clients: int) -> Vectors:
-        """Batch-norm statistics to start from (C, ...): the server's, or each client's own."""
+    def _started(self, starts: list[Start], ids: Tensor) -> tuple[Vectors, Vectors, Vectors]:
+        """What a chunk's jobs (C,), with their starts and clients, get: what all get, what each gets
+        (C, ...), and the server's batch-norm statistics (C, ...)."""
+        first = starts[0]
+        if all(start is first for start in starts):
+            own = {name: first.down[name][ids] for name in self.algorithm.addressed}
+            to_all = {name: value for name, value in first.down.items() if name not in own}
+            return to_all, own, self._expand(first.statistics, len(starts))
+        downs, moving = ([getattr(start, of) for start in starts] for of in ("down", "statistics"))
+        return {}, _rows_of(downs), _rows_of(moving)
+
+    def _own(self, statistics: Vectors, mine: Vectors) -> Vectors:
+        """Batch-norm statistics to start from (C, ...): these of the server's, or each client's own."""
         if not self.algorithm.keeps_buffers:
-            return self._expand(shared, clients)
-        return {name: mine.pop(STATISTICS + name) for name in shared}
+            return statistics
+        return {name: mine.pop(STATISTICS + name) for name in statistics}
 
     @staticmethod
     def _expand(vectors: Vectors, clients: int) -> Vectors:
@@ -284,6 +301,11 @@ class CohortTrainer:
 
 def _addresses(jobs: Jobs) -> list[tuple[int, int]]:
     return list(zip(jobs.client.tolist(), jobs.n.tolist(), strict=True))
+
+
+def _rows_of(each: Sequence[Vectors]) -> Vectors:
+    """The vectors of several, with a row for each."""
+    return {name: torch.stack([vectors[name] for vectors in each]) for name in each[0]}
 
 
 def _places(position: np.ndarray, updates: np.ndarray) -> dict[int, tuple[Tensor, Tensor]]:

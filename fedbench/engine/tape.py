@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fedbench.engine.tape_passes import add_constant, call_directly, keep_constants, memory
+from fedbench.engine.tape_passes import add_constant, call_directly, keep_constants, memory, write_over
 from fedbench.torch_internals import Watch, pytree, written_by
 
 CALLS = 8
@@ -191,6 +191,7 @@ class _Tape(Watch):
         keep_constants(self.graph, self.constants, self._written | theirs)
         self.graph.eliminate_dead_code()
         call_directly(self.graph)
+        write_over(self.graph)
         first = [node.meta["tensor"].detach() for node in self.graph.nodes if node in self.constants]
         for node in self.graph.nodes:
             node.meta.clear()  # the tensors of this call

@@ -27,6 +27,9 @@ _OF_FORM = {
 }
 """Operations on the form of a tensor, whatever its numbers are."""
 
+_WRITE = {torch.add, torch.sub, torch.mul, torch.div, torch.neg, torch.where}
+"""What can write over its input."""
+
 
 def memory(tensor: Tensor) -> int:
     """The memory that a tensor is in; 0: in none, as it is empty."""
@@ -86,6 +89,40 @@ def call_directly(graph: fx.Graph) -> None:
             continue  # it takes other arguments
         if len(asked.all) == 1 and asked.all[0][0] is node.target and _alike(asked.all[0][1], given):
             node.target = function
+
+
+def write_over(graph: fx.Graph) -> None:
+    """Have sums, products and their like write over an input that nothing needs afterwards: vectors of a
+    model's size then stay in the cache. The graph has been called directly."""
+    place = {node: memory(node.meta["tensor"]) for node in graph.nodes if "tensor" in node.meta}
+    kept = {place[node] for node in graph.nodes if node.op == "placeholder"}
+    last = {place[each]: node for node in graph.nodes for each in node.all_input_nodes if each in place}
+    now = {each: each for each in place.values()}  # where what was in a memory lies after this
+    for node in graph.nodes:
+        if node.target not in _WRITE or node.kwargs:
+            continue
+        given = [each for each in node.all_input_nodes if each in place]
+        for each in reversed(given):
+            there = now[place[each]]
+            beside = any(now[place[x]] == there and not _same_place(x, each) for x in given)
+            if there not in kept and last[there] is node and not beside and _same_form(node, each):
+                node.kwargs = {"out": each}
+                now[place[node]], last[there] = there, last.get(place[node], node)
+                break
+
+
+def _same_place(some: fx.Node, other: fx.Node) -> bool:
+    a, b = some.meta["tensor"], other.meta["tensor"]
+    return bool(a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride())
+
+
+def _same_form(some: fx.Node, other: fx.Node) -> bool:
+    """Whether one tensor can have the place of another, which fills its memory."""
+    a, b = some.meta["tensor"], other.meta["tensor"]
+    whole = b.numel() * b.element_size() == b.untyped_storage().nbytes()
+    return bool(
+        whole and a.dtype == b.dtype and a.shape == b.shape and a.is_contiguous() and b.is_contiguous()
+    )
 
 
 def _alike(some: Any, others: Any) -> bool:

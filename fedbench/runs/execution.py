@@ -91,7 +91,8 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     indices = 8 * width * (1 if problem.batch is None else int(problem.steps.max()))
     checks.check_work(config.local, int(problem.steps.max()), indices, device)
     d = problem.layout.d
-    load = Load(cost, d, width, cohort, calls, indices)
+    more = -(-problem.together // group.size) - cohort
+    load = Load(cost, d, width, cohort, calls, indices, more=more)
 
     state_bytes = group.clients(N) * problem.cost.client_state * item
     state = choose_state(config.state.place, state_bytes, device)
@@ -104,7 +105,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     if config.engine != "loop":
         most, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
         chunk = plain_chunk(load, most, threads, device)
-    choice = EngineChoice(engine, min(config.chunk or chunk, load.cohort), state)
+    choice = EngineChoice(engine, min(config.chunk or chunk, load.together), state)
     checks.check_place(choice.state, group.size)
     if config.threads is None and device.type == "cpu":
         threads = step_threads(load, choice.chunk)
@@ -121,6 +122,7 @@ def _beside_chunks(problem: Problem) -> int:
     sums = sums_under_way(problem.trace)
     down = cost.downlink + (problem.counts.N - 1) * cost.addressed
     kept = d * int(np.bincount(problem.trace.start_version).max(initial=0)) if cost.reuses else 0
+    kept += (problem.together - problem.counts.S) * cost.downlink  # of versions whose jobs wait
     return 2 * (d + cost.server_state) + down + 2 * d + (sums + 1) * cost.uplink + kept
 
 
@@ -244,7 +246,8 @@ def _chosen(
     """The engine choice as of now, and a line if it is not what was asked for. `runs`: those expected with
     the same program, this one included."""
     config, load, plain, known = problem.config, placement.load, placement.choice, NOTHING_COMPILED
-    few = compiled_chunk(load, placement.most, placement.threads, placement.device, problem.dtype.itemsize)
+    most = min(placement.most, load.cohort)  # a compiled step is padded to its size
+    few = compiled_chunk(load, most, placement.threads, placement.device, problem.dtype.itemsize)
     compiled = replace(plain, engine="compile", chunk=config.chunk or few)
     if config.engine == "auto":  # other engines need no look at the disk
         depends = step_depends(program, compiled.chunk, width)

@@ -35,6 +35,7 @@ from fedbench.runs import attacks, checks, own_models, traces
 from fedbench.runs.model_files import example_outputs, initial_model
 from fedbench.runs.session import Session
 from fedbench.schedule.rates import UNSCHEDULED
+from fedbench.schedule.together import MOST
 from fedbench.schedule.trace import Trace
 
 
@@ -147,6 +148,16 @@ class Problem:
         labels = self.dataset.y_train.numpy()[self.division.trained]
         counts = np.bincount(labels, minlength=self.dataset.classes)
         return len(labels) / (self.dataset.classes * np.maximum(counts, 1))
+
+    @property
+    def together(self) -> int:
+        """Most jobs that are trained at once: those of a cohort, or where jobs of several versions may wait
+        for each other some more. A client that is evaluated keeps a model that is up to date."""
+        method, cohort = self.method, min(self.counts.S, self.counts.N)
+        at_once = method.is_personal or method.keeps_buffers or method.full_gradient or method.addressed
+        if self.config.schedule.name != "async" or at_once or self.rates:
+            return cohort
+        return cohort * max(1, min(MOST, self.trace.concurrency) // cohort)
 
     @cached_property
     def trace(self) -> Trace:

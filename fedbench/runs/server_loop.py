@@ -13,11 +13,12 @@ from torch import Tensor
 from fedbench.config.config import MEAN_OF_TWO
 from fedbench.engine.ahead import Planned
 from fedbench.engine.batches import to_device
-from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Sums
+from fedbench.engine.cohort import CACHED, STATISTICS, Cohort, CohortTrainer, Start, Sums
 from fedbench.errors import RunError
 from fedbench.method import Counts, Draws, Record, Vectors
 from fedbench.rng import Stream, make_key
 from fedbench.runs.problem import Problem
+from fedbench.schedule.together import trained_at
 from fedbench.torch_internals import version_of
 
 AT_BROADCAST, AT_STEP = range(2)  # in the address of what the server draws in a hook
@@ -26,9 +27,10 @@ AT_BROADCAST, AT_STEP = range(2)  # in the address of what the server draws in a
 class ServerLoop:
     """A run between two server updates: version, server state, clients' state, uploads under way.
 
-    All jobs that start from a version are trained as soon as that version exists. Their uploads are added,
-    with their final weights, to the sum of the update that will apply them. So at most concurrency + S - 1
-    results are ever under way, and no old model is kept. With `caches` an upload is also added to a sum of
+    Jobs wait, with what they start from, until an update applies one of them or there are enough for a chunk
+    (`trained_at`); then all that wait are trained. Their uploads are added, with their final weights, to the
+    sum of the update that will apply them. So at most concurrency + S - 1 jobs wait or have results under
+    way. With `caches` an upload is also added to a sum of
     the update that will apply its client's next one, so there are up to min(N, updates) sums more. A method
     that stacks has each upload by itself in place of a sum.
     """
@@ -48,6 +50,8 @@ class ServerLoop:
         self.server: Vectors = {"theta": theta}
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
+        self.waiting: list[tuple[np.ndarray, Start]] = []  # jobs of a version, and what they start from
+        self.trains = trained_at(self.trace, min(trainer.chunk, problem.together))
         # the method's attributes, at the server and at its clients, and what they held
         self.held: dict[str, dict[str, Any]] = {"server": {}, "clients": {}}
         self._use(problem.hyper)
@@ -91,7 +95,9 @@ class ServerLoop:
             return
         changing = {name: self.hyper[name] * factor(t) for name, factor in self.rates.items()}
         h = {**self.h, **{name: torch.full_like(self.h[name], value) for name, value in changing.items()}}
-        survey = self._train(t, h)
+        survey = self._begin(t, h)
+        if self.trains[t]:
+            self._train(h)
         mine = self.pending.pop(t, Sums())
         uploads, statistics = self.group.sum(mine.uploads), self.group.sum(mine.statistics)
         if algorithm.caches:  # zeros if the server has kept nothing yet
@@ -143,9 +149,9 @@ class ServerLoop:
                         "to what server_init, client_init or local_init return"
                     )
 
-    def _train(self, t: int, h: Vectors) -> Vectors:
-        """Train the jobs that start from version t, with its hyper-parameters `h`. Returns the mean of their
-        survey (empty if there is none)."""
+    def _begin(self, t: int, h: Vectors) -> Vectors:
+        """Have the jobs that start from version t wait for their training, with its hyper-parameters `h`.
+        Returns the mean of their survey (empty if there is none)."""
         trace, algorithm, jobs = self.trace, self.algorithm, self.trace.training(t)
         if len(jobs) == 0:
             return {}
@@ -160,21 +166,36 @@ class ServerLoop:
                 f"algorithm={algorithm.name}: broadcast sends server.theta itself in some rounds only, so "
                 "full gradients are not counted right; send another tensor in all (server.theta.clone())"
             )
-        order = trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
-        for group in (jobs[order == number] for number in np.unique(order)):
-            kept = None
-            if algorithm.caches:  # what the server keeps of these uploads counts again with a later job
-                later = trace.next_applied[group]
-                kept = self.weight[later], np.where(later >= 0, trace.applied_update[later], -1)
-            cohort = Cohort(
-                group, trace.client[group], trace.n[group], trace.work[group], trace.applied_update[group],
-                self.weight[group], self.base_weight[group], kept,
-            )  # fmt: skip
-            if algorithm.stacks:
-                arrivals = {t: len(trace.applied(t)) for t in np.unique(cohort.update).tolist()}
-                cohort = replace(cohort, position=trace.position[group], arrivals=arrivals)
-            self.trainer.train(down, self.statistics, h, cohort, self.pending)
+        self.waiting.append((jobs, Start(down, self.statistics)))
         return survey
+
+    def _train(self, h: Vectors) -> None:
+        """Train all jobs that wait."""
+        starts = [start for _, start in self.waiting]
+        which = np.repeat(np.arange(len(starts)), [len(jobs) for jobs, _ in self.waiting])
+        jobs = np.concatenate([jobs for jobs, _ in self.waiting])
+        self.waiting = []
+        order = self.trace.earlier[jobs]  # a client's later jobs see the state that its earlier ones leave
+        if len(starts) > 1:  # of different clients
+            order = np.zeros_like(order)
+        for number in np.unique(order):
+            at = order == number
+            self.trainer.train(starts, h, self._cohort(jobs[at], which[at]), self.pending)
+
+    def _cohort(self, jobs: np.ndarray, start: np.ndarray) -> Cohort:
+        """Jobs to train together; `start`: what each starts from."""
+        trace, kept = self.trace, None
+        if self.algorithm.caches:  # what the server keeps of these uploads counts again with a later job
+            later = trace.next_applied[jobs]
+            kept = self.weight[later], np.where(later >= 0, trace.applied_update[later], -1)
+        cohort = Cohort(
+            jobs, start, trace.client[jobs], trace.n[jobs], trace.work[jobs], trace.applied_update[jobs],
+            self.weight[jobs], self.base_weight[jobs], kept,
+        )  # fmt: skip
+        if not self.algorithm.stacks:
+            return cohort
+        arrivals = {t: len(trace.applied(t)) for t in np.unique(cohort.update).tolist()}
+        return replace(cohort, position=trace.position[jobs], arrivals=arrivals)
 
     def _drawing(self, counts: Counts, hook: int) -> Counts:
         """Counts that also draw numbers, by their round and the number of a hook."""
@@ -225,6 +246,7 @@ class ServerLoop:
             "statistics": self.statistics,
             "clients": self.trainer.store.state_dict(),
             "pending": pending,
+            "waiting": [(torch.from_numpy(jobs), vars(start)) for jobs, start in self.waiting],
             **({} if self.before is None else {"before": self.before}),
             **({"beside": elsewhere} if elsewhere else {}),  # what is pending at the other processes
         }
@@ -237,6 +259,10 @@ class ServerLoop:
         self.server, self.statistics = _to(state["server"], device), _to(state["statistics"], device)
         self.before = state["before"].to(device) if "before" in state else None
         self.trainer.store.load_state_dict(state["clients"])
+        self.waiting = [
+            (jobs.numpy(), Start(**{of: _to(vectors, device) for of, vectors in start.items()}))
+            for jobs, start in state.get("waiting", [])
+        ]
         self.pending = {}
         for part in [state["pending"], *state.get("beside", [])][self.group.rank :: self.group.size]:
             for t, both in part.items():
