@@ -102,8 +102,9 @@ def make_walk(
     optimizer: Optimizer = PLAIN,
     clip_norm: float | None = None,
     outputs: Callable[[], Outputs] = made_up,
+    together: int = 1,
 ) -> ServerLoop:
-    """A started walk (survey done) over `trace` in float64 on the CPU."""
+    """A started walk (survey done) over `trace` in float64 on the CPU. `together`: see `trained_at`."""
     model = model.to(dtype)
     clients = int(assignment.max()) + 1
     features = torch.from_numpy(x)
@@ -129,6 +130,7 @@ def make_walk(
     problem: Any = SimpleNamespace(
         config=config, method=algorithm, trace=trace, counts=counts, hyper=values, rates=rates or {},
         cost=SimpleNamespace(reuses=False),
+        together=together,
     )  # fmt: skip
     walk = ServerLoop(problem, trainer, theta, objective.statistics_of(model))
     walk.start()

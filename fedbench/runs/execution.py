@@ -104,7 +104,7 @@ def foresee(problem: Problem, device: torch.device, group: ProcessGroup) -> Plac
     threads, most, chunk, engine = config.threads or THREADS, 1, 1, "loop"
     if config.engine != "loop":
         most, engine = choose_chunk(load, device, item, graphs != "off"), "vmap"
-        chunk = plain_chunk(load, most, threads, device)
+        chunk = plain_chunk(load, most, threads, device, item)
     choice = EngineChoice(engine, min(config.chunk or chunk, load.together), state)
     checks.check_place(choice.state, group.size)
     if config.threads is None and device.type == "cpu":

@@ -204,20 +204,32 @@ def test_a_compiled_chunk_of_one_thread_stays_in_the_cache() -> None:
     assert compiled_chunk(convolutional, 10, 1, CPU, 4) == 1
 
 
+def test_recorded_vectors_of_one_threads_clients_stay_in_the_cache() -> None:
+    """4 * 159,010 bytes are a vector of an mlp's client: 6 fit into 4 MiB, and 10 are twice 5."""
+    mlp = ModelCost(operations=15, written=841.0, shared=159013.0, convolutions=0)
+    load = Load(mlp, 159010, 20, 10, calls=1)
+    assert plain_chunk(load, 10, 1, CPU, 4) == 5
+    assert plain_chunk(load, 10, 1, CPU, 8) == 2  # 3 fit, and 10 would take as many turns as with 4
+    assert plain_chunk(load, 10, 2, CPU, 4) == plain_chunk(load, 10, 1, torch.device("cuda"), 4) == 10
+    assert plain_chunk(replace(load, cohort=1, more=9), 10, 1, CPU, 4) == 5
+    assert plain_chunk(replace(load, d=7850), 10, 1, CPU, 4) == 10
+    assert plain_chunk(replace(load, cost=replace(mlp, written=9e3)), 10, 1, CPU, 4) == 10
+
+
 def test_clients_whose_operations_keep_a_thread_busy_go_one_after_another() -> None:
     """resnet18 of width 8 at B = 20: 176,405 + 20 * 522,489 numbers in 142 operations, 74,832 each."""
     resnet = ModelCost(operations=142, written=522489.0, shared=176405.0, convolutions=20)
     load = Load(resnet, 176402, 20, 10, calls=10**6)
-    assert plain_chunk(load, 10, 1, CPU) == plain_chunk(load, 10, 2, CPU) == 1
-    assert plain_chunk(load, 10, 4, CPU) == 10  # 92,000 are needed
-    assert plain_chunk(load, 10, 1, torch.device("cuda")) == 10
-    assert plain_chunk(replace(load, batch=5), 10, 1, CPU) == 10  # 19,640
+    assert plain_chunk(load, 10, 1, CPU, 4) == plain_chunk(load, 10, 2, CPU, 4) == 1
+    assert plain_chunk(load, 10, 4, CPU, 4) == 10  # 92,000 are needed
+    assert plain_chunk(load, 10, 1, torch.device("cuda"), 4) == 10
+    assert plain_chunk(replace(load, batch=5), 10, 1, CPU, 4) == 10  # 19,640
     assert expected_gain_seconds(load, CPU) == 0
     assert expected_gain_seconds(replace(load, batch=8), CPU) > 0
     lenet = ModelCost(operations=34, written=38873.0, shared=83129.0, convolutions=2)
     cnn_small = ModelCost(operations=44, written=44241.0, shared=21843.0, convolutions=2)
     for cost, chunk in (lenet, 1), (cnn_small, 10):  # 25,311 and 20,606 numbers an operation
-        assert plain_chunk(replace(load, cost=cost), 10, 1, CPU) == chunk
+        assert plain_chunk(replace(load, cost=cost), 10, 1, CPU, 4) == chunk
     words = ["dataset=synthetic", "model=mlp", "model.hidden=[2048]", "device=cpu", "clients.per_round=3"]
     for more, chunk in (["local.batch_size=512", "threads=1"], 1), (["local.batch_size=2", "threads=1"], 3):
         assert Run(compose_config([*words, *more])).placement.choice.chunk == chunk
