@@ -22,6 +22,8 @@ STATISTICS = "statistics:"  # prefix of batch-norm statistics kept in a client's
 CACHED = "cached_"  # prefix of earlier uploads that the server has kept
 SENT = "sent_"  # prefix of what the server remembers having sent
 FULL_PASS_WIDTH = 256
+Share = tuple[slice | Tensor, Tensor]
+"""Rows of a chunk, and their weights."""
 
 
 @dataclass
@@ -157,7 +159,7 @@ class CohortTrainer:
             )(uploads)
             if mine:
                 self.store.scatter(ids, mine)
-            _add(total, uploads, w)
+            _add(total, uploads, (slice(None), w))
         return self.group.sum(total)
 
     def survey_cohort(
@@ -180,7 +182,7 @@ class CohortTrainer:
             if keep:
                 self._surveyed.update(zip(_addresses(jobs), grads, strict=True))
             w = to_device(torch.from_numpy(weights[at]).to(self.dtype), self.device)
-            _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), w)
+            _add(total, torch.func.vmap(self.algorithm.survey_upload)(grads), (slice(None), w))
         return self.group.sum(total)
 
     def finetuned(
@@ -233,12 +235,16 @@ class CohortTrainer:
             asked[LABELS] = labels[jobs.ids].to(self.dtype)
         return Facts(steps, samples, draw, None, asked)
 
-    def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Tensor]:
-        """For each update, the weights (C,) of a chunk's jobs in it, on the host."""
-        return {
-            int(update): torch.from_numpy(np.where(updates == update, weights, 0.0)).to(self.dtype)
-            for update in np.unique(updates[updates >= 0])
-        }
+    def _shares(self, weights: np.ndarray, updates: np.ndarray) -> dict[int, Share]:
+        """For each update, the rows of a chunk (C,) whose jobs it applies, and their weights in it, on the
+        host."""
+        shares = {}
+        for update in np.unique(updates[updates >= 0]).tolist():
+            at = np.flatnonzero(updates == update)
+            begin, end = int(at[0]), int(at[-1]) + 1
+            rows = slice(begin, end) if end - begin == len(at) else torch.from_numpy(at)
+            shares[update] = rows, torch.from_numpy(weights[at]).to(self.dtype)
+        return shares
 
     def _masks(self, stream: Stream) -> Masks | None:
         return (stream, self.objective.random) if self.objective.random else None
@@ -322,8 +328,9 @@ def _stack(total: Vectors, vectors: Vectors, at: Tensor, position: Tensor, arriv
         total[name][position] = value[at]
 
 
-def _add(total: Vectors, vectors: Vectors, weights: Tensor) -> None:
-    """Add weighted sums over clients to `total`."""
+def _add(total: Vectors, vectors: Vectors, share: Share) -> None:
+    """Add weighted sums over some of the clients to `total`."""
+    rows, weights = share
     for name, value in vectors.items():
-        part = torch.tensordot(weights.to(value.dtype), value, dims=1)
+        part = torch.tensordot(weights.to(value.dtype), value[rows], dims=1)
         total[name] = total[name] + part if name in total else part

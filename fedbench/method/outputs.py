@@ -65,8 +65,9 @@ class Draws:
     """Random numbers at an address: the same wherever they are drawn, whatever was drawn before. Every call
     gives others."""
 
-    def __init__(self, key: Key, like: Tensor) -> None:
-        """`key`: the address's (`fedbench.rng`), numbers or tensors. `like`: has the device and the type."""
+    def __init__(self, key: Key | Callable[[], Key], like: Tensor) -> None:
+        """`key`: the address's (`fedbench.rng`), numbers or tensors, or a function that computes it where it
+        is needed. `like`: has the device and the type."""
         self.key, self.like, self.calls = key, like, 0
 
     def uniform(self, *shape: int) -> Tensor:
@@ -83,6 +84,7 @@ class Draws:
 
     def _bits(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         counters = torch.arange(math.prod(shape), device=self.like.device)
-        bits: tuple[Tensor, Tensor] = threefry2x32(fold(self.key, self.calls), (counters, 0))
+        key = self.key() if callable(self.key) else self.key
+        bits: tuple[Tensor, Tensor] = threefry2x32(fold(key, self.calls), (counters, 0))
         self.calls += 1
         return bits

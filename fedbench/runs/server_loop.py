@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class ServerLoop:
         self.before: Tensor | None = None  # theta of the previous version, if that is evaluated too
         self.pending: dict[int, Sums] = {}  # this process's part
         self.waiting: list[tuple[np.ndarray, Start]] = []  # jobs of a version, and what they start from
-        self.trains = trained_at(self.trace, min(trainer.chunk, problem.together))
+        self.trains = trained_at(self.trace, self.counts.S, min(trainer.chunk, problem.together))
         # the method's attributes, at the server and at its clients, and what they held
         self.held: dict[str, dict[str, Any]] = {"server": {}, "clients": {}}
         self._use(problem.hyper)
@@ -199,7 +200,7 @@ class ServerLoop:
 
     def _drawing(self, counts: Counts, hook: int) -> Counts:
         """Counts that also draw numbers, by their round and the number of a hook."""
-        key = make_key(self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
+        key = partial(make_key, self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
         return replace(counts, draws=Draws(key, self.theta))
 
     def _use(self, hyper: dict[str, float]) -> None:

@@ -12,10 +12,11 @@ MOST = 16
 """Most jobs of several versions that wait for each other, each with the model that it starts from."""
 
 
-def trained_at(trace: Trace, most: int) -> NDArray[np.bool_]:
+def trained_at(trace: Trace, cohort: int, most: int) -> NDArray[np.bool_]:
     """For each version (updates,), whether what has started and not been trained yet is trained then, before
     the next version is made. That is so where one of these jobs is applied, where those of a further version
-    would be more than `most`, and before a client starts again, which sees the state that it left.
+    would be more than `most`, and before a client starts again, which sees the state that it left. `cohort`:
+    jobs of an update (S).
     """
     jobs = np.flatnonzero(trace.applied_update >= 0)
     start, trained = trace.start_version[jobs], np.zeros(trace.updates, dtype=np.bool_)
@@ -34,6 +35,6 @@ def trained_at(trace: Trace, most: int) -> NDArray[np.bool_]:
             trained[t - 1], waiting, until = True, 0, trace.updates
         first = first if waiting else t
         waiting, until = waiting + count, min(until, soonest)
-        if waiting and (until <= t or previous == t or waiting + trace.per_update > most):
+        if waiting and (until <= t or previous == t or waiting + cohort > most):
             trained[t], waiting, until = True, 0, trace.updates
     return trained

@@ -56,6 +56,7 @@ def dying_after_every_update(directory: Path, *words: str) -> int:
         ["algorithm=padamfed_vr"],
         ["algorithm=ca2fl", *ASYNC],
         ["algorithm=masfl", *ASYNC],
+        ["algorithm=fedasync", "clients.per_round=1", "rounds=9", *ASYNC],
         ["algorithm=feddyn", *MOMENTUM, "state.place=disk", "dtype=float64"],
         ["algorithm=fedbuff", *MOMENTUM, *ASYNC, "schedule.p_fail=0.2", "lr_schedule=cosine", "trace=true"],
         ["algorithm=fedbn", "model=mlp", "model.norm=layer", *MOMENTUM, "engine=loop"],
