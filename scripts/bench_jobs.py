@@ -82,6 +82,8 @@ class Bare:
             self.control, self.direction = self._zeros(), self._zeros()
             self.controls = [self._zeros() for _ in range(total)]
             self.before = self.server
+        if self.method in NORMALISED:
+            self._survey()
 
     def _zeros(self) -> list[torch.Tensor]:
         import torch
@@ -169,10 +171,19 @@ class Bare:
             if self.method == "scaffold":
                 torch._foreach_add_(self.control, drift, alpha=1 / len(self.clients))
 
+    def _survey(self) -> None:
+        """The mean gradient of each client's mini-batches at the first model, and the mean of all."""
+        import torch
+
+        for i, control in enumerate(self.controls):
+            for batch in self._batches(i):
+                torch._foreach_add_(control, self._gradient(batch), alpha=1 / self.steps)
+            for mean in (self.control, self.direction):
+                torch._foreach_add_(mean, control, alpha=1 / len(self.controls))
+
     def _normalised(self, jobs: Sequence[tuple[int, list[torch.Tensor]]]) -> None:
         """PAdaMFed, its variance-reduced form, and AdaMASFL, whose jobs start from older models: steps of
-        length lr along a direction with momentum (beta = 0.5, server's rate 0.1). All states start at
-        0: there is no survey before the first round."""
+        length lr along a direction with momentum (beta = 0.5, server's rate 0.1)."""
         import torch
 
         beta, reduced, weight = 0.5, self.method == "padamfed_vr", 1 / len(jobs)

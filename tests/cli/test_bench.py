@@ -85,7 +85,7 @@ def test_a_matrix_of_cells_is_measured_once_and_written_into_a_page(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedavg", "fedprox", "scaffold"])
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "scaffold", "padamfed", "padamfed_vr"])
 def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all clients, full batches and one step, no draw differs: the models are the same after a round."""
     monkeypatch.syspath_prepend(SCRIPTS)
@@ -95,6 +95,7 @@ def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: p
         f"algorithm={method}", "dataset=digits", "model=logistic", "partition=iid", "clients.total=4",
         "clients.per_round=4", "local.steps=1", "local.batch_size=null", "rounds=5", "device=cpu",
         "algorithm.lr=0.05",
+        *(["algorithm.lr=0.01", "algorithm.server_lr=0.1", "algorithm.beta=0.5"] if "adam" in method else []),
     ]  # fmt: skip
     bare, ours = Bare(job), Ours(job, tmp_path)
     for _ in range(3):

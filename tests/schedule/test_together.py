@@ -33,7 +33,7 @@ def test_jobs_wait_as_long_as_they_can(name, most):
             again = {*trace.client[trace.training(t + 1)]} & {*trace.client[waiting]}
             twice = len({*trace.client[waiting]}) < len(waiting)
             assert waiting
-            assert (due or again or twice or len(waiting) + cohort > most)
+            assert due or again or twice or len(waiting) + cohort > most
             waiting = []
         assert not (due and waiting)
         assert len(waiting) + cohort <= max(most, cohort)
