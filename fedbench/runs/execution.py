@@ -122,7 +122,7 @@ def _beside_chunks(problem: Problem) -> int:
     sums = sums_under_way(problem.trace)
     down = cost.downlink + (problem.counts.N - 1) * cost.addressed
     kept = d * int(np.bincount(problem.trace.start_version).max(initial=0)) if cost.reuses else 0
-    kept += (problem.together - problem.counts.S) * cost.downlink  # of versions whose jobs wait
+    kept += (problem.together - min(problem.counts.S, problem.counts.N)) * cost.downlink  # jobs that wait
     return 2 * (d + cost.server_state) + down + 2 * d + (sums + 1) * cost.uplink + kept
 
 
