@@ -13,25 +13,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from fedbench.errors import (
     FEW,
-    OWN_CODE,
     ConfigError,
-    DataError,
-    UserError,
-    first_line,
     nearest,
-    unknown_option,
-    users_line,
 )
 
 _METADATA = "rule"
@@ -123,7 +115,7 @@ def number(
         return float(value)
 
     words = " ".join(filter(None, ["a number", _interval(low, high, without)]))
-    return _field(default, Rule("number", words, check, help, null, role=role))
+    return as_field(default, Rule("number", words, check, help, null, role=role))
 
 
 def positive(default: float | None, *, null: str | None = None, help: str = "") -> Any:
@@ -149,14 +141,13 @@ def share(default: float | None, *, null: str | None = None, help: str = "", rol
 def server_rate(default: float | None, *, null: str | None = None, help: str = "") -> Any:
     """A server's step size: a real number > 0, or `average`, the step at which the server takes the mean of
     the clients' models."""
-    option = positive(default, null=null, help=help)
-    rule: Rule = option.metadata[_METADATA]
+    rule = rule_of(positive(default, null=null, help=help))
 
     def check(value: Any) -> float | str:
         return AVERAGE if value == AVERAGE else rule.check(value)
 
     words = f"{rule.words}, or {AVERAGE}"
-    return _field(default, dataclasses.replace(rule, check=check, words=words, options=(AVERAGE,)))
+    return as_field(default, dataclasses.replace(rule, check=check, words=words, options=(AVERAGE,)))
 
 
 def integer(
@@ -177,7 +168,7 @@ def integer(
         return value
 
     words = words or " ".join(filter(None, ["an integer", _interval(low, high)]))
-    return _field(default, Rule("integer", words, check, help, null, role=role))
+    return as_field(default, Rule("integer", words, check, help, null, role=role))
 
 
 def seed(*, null: str | None = None, help: str = "", role: str = "") -> Any:
@@ -197,7 +188,7 @@ def switch(default: bool | None, *, null: str | None = None, help: str = "", rol
             raise ValueError
         return switched
 
-    return _field(default, Rule("switch", "true or false", check, help, null, role=role))
+    return as_field(default, Rule("switch", "true or false", check, help, null, role=role))
 
 
 def choice(
@@ -221,7 +212,7 @@ def choice(
         return value
 
     words = f"one of {', '.join(map(str, options))}"
-    return _field(default, Rule("choice", words, check, help, null, tuple(options), role=role))
+    return as_field(default, Rule("choice", words, check, help, null, tuple(options), role=role))
 
 
 def text(
@@ -244,7 +235,7 @@ def text(
             raise ValueError
         return str(value)
 
-    return _field(default, Rule("text", words, check, help, null, role=role))
+    return as_field(default, Rule("text", words, check, help, null, role=role))
 
 
 def custom(
@@ -259,12 +250,12 @@ def custom(
     """Anything else (lists, mostly). `check` returns the value as the run gets it, or raises ValueError, with
     its own message if `words` would not say enough."""
     made = None if default is None else check(default)
-    return _field(made, Rule("custom", words, check, help, null, default=default, role=role))
+    return as_field(made, Rule("custom", words, check, help, null, default=default, role=role))
 
 
 def list_of(item: Any, least: int = 1) -> Callable[[Any], tuple[Any, ...]]:
     """The check for `custom` of a list of at least `least` values, each as the option `item` allows."""
-    rule: Rule = item.metadata[_METADATA]
+    rule = rule_of(item)
 
     def check(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or len(value) < least:
@@ -281,7 +272,14 @@ def section(cls: type, role: str = "") -> Any:
     return dataclasses.field(default_factory=cls, metadata={_METADATA: cls, "role": role})
 
 
-def _field(default: Any, rule: Rule) -> Any:
+def rule_of(option: Any) -> Rule:
+    """The rule of an option that is made by a function of this module."""
+    found: Rule = option.metadata[_METADATA]
+    return found
+
+
+def as_field(default: Any, rule: Rule) -> Any:
+    """The field of a dataclass whose values a rule allows."""
     if rule.kind != "custom":
         rule = dataclasses.replace(rule, default=default)
     if isinstance(default, list | dict):
@@ -312,101 +310,6 @@ class Choice:
 
     def __reduce__(self) -> Any:  # a mapping proxy cannot be sent to another process
         return Choice, (self.name, dict(self.options))
-
-
-def options_of_function(
-    owner: str, function: Callable[..., Any], skip: Sequence[str] = ()
-) -> list[tuple[str, type, dataclasses.Field[Any]]]:
-    """The parameters of a function except `skip`, as fields for `dataclasses.make_dataclass`. One annotated
-    int, float, bool or str, or one of these and None, allows such a value, all others any value. One without
-    a default needs a value; the error names `owner`."""
-    parameters = inspect.signature(function).parameters.values()
-    return [
-        (p.name, Any, _of_parameter(owner, p))
-        for p in parameters
-        if p.kind is not p.VAR_KEYWORD and p.name not in skip
-    ]
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def registering(group: str, name: str, given: Sequence[str], ours: Iterable[str]) -> Callable[[F], F]:
-    """Decorator: register a function as an option of a group. Its parameters except `given`, which the run
-    passes, are the option's keys. Raises ValueError if the name is one of `ours`."""
-    if name in ours:
-        raise ValueError(f"{group}={name} is one of fedbench's own: yours needs another name")
-
-    def enter(function: F) -> F:
-        made = dataclasses.make_dataclass(name, options_of_function(name, function, given), frozen=True)
-        made.function = staticmethod(function)  # type: ignore[attr-defined]
-        REGISTERED[group, name] = made
-        return function
-
-    return enter
-
-
-def call_registered(group: str, chosen: Choice, here: Mapping[str, Any], ours: Iterable[str]) -> Any:
-    """What the function that is registered under this name returns. It gets those of `here` that it has
-    parameters for, and its options. Raises ConfigError for an unknown name or option, DataError if the
-    function fails."""
-    made, what = REGISTERED.get((group, chosen.name)), f"{group}={chosen.name}"
-    if made is None:
-        raise unknown_option(group, chosen.name, sorted([*ours, *registered(group)]), OWN_CODE)
-    own = read(made, chosen.options, group, what)
-    wanted = here.keys() & inspect.signature(made.function).parameters.keys()
-    try:
-        return made.function(**{key: here[key] for key in wanted}, **vars(own))
-    except UserError:
-        raise
-    except Exception as error:
-        line = users_line(error)
-        reason = f"{first_line(error, named=True)}{f' ({line})' if line else ''}"
-        raise DataError(f"{what}: its function failed: {reason}") from error
-
-
-_ANNOTATED: dict[str, Callable[..., Any]] = {
-    "int": integer,
-    "float": number,
-    "bool": switch,
-    "str": partial(text, pattern="(?s).*"),
-}
-
-
-def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
-    needed, kind = parameter.default is parameter.empty, parameter.annotation
-    default = None if needed else parameter.default
-    kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a text under `annotations`
-    plain = re.sub(r"None *\| *| *\| *None|(typing\.)?Optional\[|\]", "", kind)
-    reader = _ANNOTATED.get(plain)
-    rule: Rule | None = reader(None).metadata[_METADATA] if reader else None
-
-    def check(value: Any) -> Any:
-        if value is None and needed:
-            raise ValueError(f"{owner} needs a value")
-        as_declared = type(value) is type(default) and value == default  # whatever the annotation says
-        return value if rule is None or as_declared else rule.check(value)
-
-    null = None if needed else "as the function says"
-    if rule is None:
-        return custom(default, check, "", null=null)
-    optional = plain != kind or default is None
-    return _field(default, dataclasses.replace(rule, check=check, null=null if optional else None))
-
-
-def check_declared(cls: type[_Dataclass], bases: Sequence[type[Any]] = ()) -> None:
-    """Raise TypeError for a field of a user's class that is no option, and for an attribute that hides an
-    inherited option without setting its default. `bases`: classes whose fields need not be options."""
-    options, name = options_of(cls), cls.__name__
-    for field in dataclasses.fields(cls):
-        if field.init and field.name not in options and not any(hasattr(base, field.name) for base in bases):
-            how = f"`{field.name}: float = positive({field.default!r})`, or as a ClassVar"
-            raise TypeError(f"{name}.{field.name} is no option: declare it, such as {how}")
-    for option in options:
-        owner = next((base for base in cls.__mro__ if option in vars(base)), None)
-        if owner is not None and option not in vars(owner).get("__annotations__", {}):
-            how = "declare it again, with its type and its range"
-            raise TypeError(f"{name}.{option} does not set the default of the option: {how}")
 
 
 # ---- reading -------------------------------------------------------------------------------------------

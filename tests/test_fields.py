@@ -21,7 +21,6 @@ from fedbench.fields import (
     integer,
     number,
     options_of,
-    options_of_function,
     plain,
     positive,
     read,
@@ -32,6 +31,7 @@ from fedbench.fields import (
     switch,
     text,
 )
+from fedbench.own_options import options_of_function
 
 
 def pair(value: Any) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from fedbench.fields import (
     integer,
     nonnegative,
     number,
-    read_own,
     switch,
     text,
 )
@@ -352,8 +350,3 @@ class UserDataset(DatasetOptions):
     def name(self) -> str:  # type: ignore[override]
         """The name under which it is registered."""
         return self.chosen.name
-
-
-def read_dataset(values: Mapping[str, Any]) -> DatasetOptions:
-    """Read the options from plain values, as `read_own` does. Raises ConfigError."""
-    return read_own(DATASETS, UserDataset, values, "dataset")

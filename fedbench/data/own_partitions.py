@@ -14,7 +14,8 @@ from fedbench.data.division import PartitionOptions, ToPartition
 from fedbench.data.partition_files import Rows, client_of_rows
 from fedbench.data.partition_options import PARTITIONS, misfit, without_sample
 from fedbench.errors import DataError
-from fedbench.fields import Choice, call_registered, registering
+from fedbench.fields import Choice
+from fedbench.own_options import call_registered, registering
 
 F = TypeVar("F", bound=Callable[..., Rows])
 

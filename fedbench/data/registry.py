@@ -30,8 +30,8 @@ from fedbench.data.options import (
 from fedbench.data.tables import load_table
 from fedbench.data.transforms import PAD, mean_std, pixel_mean_std
 from fedbench.errors import ConfigError, DataError, word
-from fedbench.fields import call_registered, registering
 from fedbench.files import as_given
+from fedbench.own_options import call_registered, registering
 
 F = TypeVar("F", bound=Callable[..., Dataset])
 _GIVEN = ("root", "seed", "clients")

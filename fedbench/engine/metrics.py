@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS, OF_NUMBERS
 from fedbench.errors import ConfigError, DataError, first_line, needs
-from fedbench.fields import Choice, call_registered, registered, registering
+from fedbench.fields import Choice, registered
 from fedbench.files import atomically, drop_unknown_backend
+from fedbench.own_options import call_registered, registering
 
 PERPLEXITY = "perplexity"
 _OF_RANKS = ("auroc", "average_precision")

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TypeVar
 
-from fedbench.fields import REGISTERED, check_declared, is_own, registered
+from fedbench.fields import REGISTERED, is_own, registered
 from fedbench.method.interface import Algorithm
+from fedbench.own_options import check_declared
 
 A = TypeVar("A", bound=type[Algorithm])
 

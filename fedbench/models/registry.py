@@ -20,15 +20,14 @@ from fedbench.errors import OWN_CODE, ConfigError, unknown_option
 from fedbench.fields import (
     REGISTERED,
     Choice,
-    check_declared,
     choice,
     is_own,
     options_of,
-    options_of_function,
     read,
     registered,
 )
 from fedbench.models.layers import NORM_TYPES
+from fedbench.own_options import check_declared, options_of_function
 from fedbench.rng import Stream, make_key
 from fedbench.torch_internals import BATCH_NORMS, DROPOUTS
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedbench.errors import DataError
-from fedbench.fields import Choice, call_registered, registering
+from fedbench.fields import Choice
+from fedbench.own_options import call_registered, registering
 from fedbench.rng import Stream, fold, make_key
 from fedbench.schedule.laws import Bits, Delay
 from fedbench.schedule.options import DELAYS

@@ -13,9 +13,10 @@ from option_helpers import load
 
 from fedbench.data import from_arrays, register_dataset
 from fedbench.data.builtin import NOT, user_data, user_reviews
-from fedbench.data.options import read_dataset
+from fedbench.data.options import DATASETS, UserDataset
 from fedbench.data.registry import load as load_options
 from fedbench.errors import ConfigError, DataError
+from fedbench.fields import read_own
 from fedbench.rng import Stream, host_generator
 
 # ---- synthetic(alpha, beta) ------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ def gauges(root: Path, clients: int, noise: float = 0.1, factor=1) -> Any:  # ty
 )
 def test_what_is_wrong_with_a_users_data_set_is_one_line(values: dict[str, Any], said: str) -> None:
     with pytest.raises((ConfigError, DataError), match=said):
-        load_options(read_dataset(values), "unused", seed=0, clients=3)
+        load_options(read_own(DATASETS, UserDataset, values, "dataset"), "unused", seed=0, clients=3)
 
 
 def test_our_own_names_cannot_be_taken() -> None:
