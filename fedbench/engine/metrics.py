@@ -112,9 +112,13 @@ class FurtherMetrics:
         without samples. `whose` (m,): the client of each sample of all batches."""
         out, y = (torch.cat(parts) for parts in zip(*self._whole, strict=True))
         found: dict[str, np.ndarray] = {}
-        for client in (whose[(whose >= 0) & (whose < clients)]).unique().tolist():
+        whose = torch.where((whose < 0) | (whose > clients), clients, whose)
+        counts = torch.bincount(whose, minlength=clients + 1).tolist()
+        for client, mine in enumerate(whose.argsort(stable=True).split(counts)[:clients]):
+            if not len(mine):
+                continue
             self.reset()
-            self.update(out[whose == client], y[whose == client])
+            self.update(out[mine], y[mine])
             for name, value in self.values().items():
                 found.setdefault(name, np.full(clients, math.nan))[client] = float(value)
         self.reset()

@@ -153,7 +153,8 @@ class PersonalEvaluator:
         mine = torch.from_numpy(loop.trainer.mine(np.arange(self.scores.clients))).to(self.kind.device)
         models = ((ids, (own_model(loop, client) for client in ids)) for ids in mine.split(EVALUATED))
         losses, scores = self.measure(models, loop.group, self.evaluator.further)
-        return losses[self.there].mean(), scores.nanmean(), scores
+        mean = torch.where(self.there, losses, 0.0).sum() / self.there.sum()
+        return mean, scores.nanmean(), scores
 
     def measure(
         self,

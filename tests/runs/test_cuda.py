@@ -95,9 +95,13 @@ def test_the_same_command_twice_writes_the_same_metrics(images: Path, tmp_path: 
     assert tables[0] == tables[1]
 
 
-def test_clients_scores_and_training_loss_are_the_cpus(images: Path, tmp_path: Path) -> None:
+OWN = "algorithm=ditto dataset.pool=0.3 dataset.validation=0.1 eval.metrics=[auroc] eval.finetune_steps=2"
+
+
+@pytest.mark.parametrize("what", ["eval.train=true eval.grad_norm=true", OWN])
+def test_clients_scores_and_training_loss_are_the_cpus(images: Path, tmp_path: Path, what: str) -> None:
     rows = {}
-    more = ["model=mlp", "eval.clients=true", "eval.train=true", "eval.grad_norm=true", "dtype=float64"]
+    more = ["model=mlp", "eval.clients=true", "dtype=float64", *what.split()]
     for device in ("cpu", "cuda"):
         Run(compose_config(words(images, *more, f"device={device}", "engine=vmap"))).go(tmp_path / device)
         rows[device] = metrics(tmp_path / device)
