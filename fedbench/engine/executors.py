@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -83,7 +84,7 @@ class Oracle(Client):
             self.full_grad = facts.full_grad
         for name, value in facts.asked.items():
             if name == ADDRESS:
-                self.draws = Draws(fold((value[0], value[1]), part), facts.steps)
+                self.draws = Draws(partial(fold, (value[0], value[1]), part), facts.steps)
             else:
                 setattr(self, name, value)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedbench.rng import Key, fold, threefry2x32, uniform
+from fedbench.rng import Key, threefry2x32, uniform
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -68,7 +68,11 @@ class Draws:
     def __init__(self, key: Key | Callable[[], Key], like: Tensor) -> None:
         """`key`: the address's (`fedbench.rng`), numbers or tensors, or a function that computes it where it
         is needed. `like`: has the device and the type."""
-        self.key, self.like, self.calls = key, like, 0
+        self._given, self.like, self.calls = key, like, 0
+
+    @cached_property
+    def _key(self) -> Key:
+        return self._given() if callable(self._given) else self._given
 
     def uniform(self, *shape: int) -> Tensor:
         """Numbers in [0, 1) of this shape."""
@@ -84,7 +88,6 @@ class Draws:
 
     def _bits(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         counters = torch.arange(math.prod(shape), device=self.like.device)
-        key = self.key() if callable(self.key) else self.key
-        bits: tuple[Tensor, Tensor] = threefry2x32(fold(key, self.calls), (counters, 0))
+        bits: tuple[Tensor, Tensor] = threefry2x32(self._key, (counters, self.calls))
         self.calls += 1
         return bits

@@ -70,7 +70,7 @@ def test_uploads_one_by_one_and_a_message_for_each(
     tmp_path: Path, data: Data, engine: str, schedule: list[str]
 ) -> None:
     """Replayed from jobs.csv: who starts from which version, and which update applies it."""
-    more = schedule or ["eval.clients=true"]
+    more = [*schedule] or ["eval.clients=true"]
     more += [f"algorithm=mixing{'' if schedule else '_own'}", "model.init=zeros", f"engine={engine}"]
     words = words_of(data, tmp_path, *more, f"algorithm.lr={LR}", "chunk=2", "checkpoint.seconds=0")
     made = run(words, tmp_path / "run")
@@ -110,13 +110,13 @@ SEED, D = 7, CLASSES * FEATURES + CLASSES
 
 
 def uniform(key: tuple[int, int], call: int, size: int = D) -> np.ndarray:
-    """53 bits of two words, at counters 0, 1, ... of the call's key."""
-    first, second = threefry2x32(fold(key, call), (np.arange(size), 0))
+    """53 bits of two words, at the counters (0, call), (1, call), ..."""
+    first, second = threefry2x32(key, (np.arange(size), call))
     return ((first >> 5) * 2**26 + (second >> 6)) / 2**53
 
 
 def normal(key: tuple[int, int], call: int, size: int = D) -> np.ndarray:
-    first, second = threefry2x32(fold(key, call), (np.arange(size), 0))
+    first, second = threefry2x32(key, (np.arange(size), call))
     return np.sqrt(-2 * np.log((first + 0.5) / 2**32)) * np.cos(2 * math.pi * second / 2**32)
 
 

@@ -38,6 +38,8 @@ JOBS = {
 }
 VARIES = {"async": 8 * 2**20, "dirichlet": 2**20}
 """Bytes by which memory may differ between two rounds: uploads on their way, mini-batches of a chunk."""
+KERNELS = {"qsgd": 300}
+"""At most so many launches a round, where it is not 150: it draws in 32-bit steps outside graphs."""
 OF_ENGINE = {
     "vmap": [*JOBS],
     "loop": ["mlp", "async"],
@@ -88,7 +90,7 @@ def test_what_a_round_asks_of_a_device(device: Path, images: Path, tmp_path: Pat
         if engine == "loop":
             continue
         assert found["note"] is None, name
-        assert found["kernels"] <= 150, name
+        assert found["kernels"] <= KERNELS.get(name, 150), name
         if name not in ("async", "dirichlet"):
             assert found["graph_launches"] == 5, name
 
