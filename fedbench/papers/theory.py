@@ -30,8 +30,8 @@ _GAMMA = r"$\gamma=d_{cmp}/d_{com}$"
 
 @cache
 def optimum_table(estimator: str = "sarah", form: str = "reduced") -> pd.DataFrame:
-    """One row per (sigma_bar^2, gamma): the problem, its optimum, whether all constraints hold. Six digits, nine
-    of the slack: further ones differ from processor to processor."""
+    """One row per (sigma_bar^2, gamma): the problem, its optimum, whether all constraints hold. Six digits,
+    nine of the slack: further ones differ from processor to processor."""
     constants = {"smoothness": SMOOTHNESS, "weak_convexity": WEAK_CONVEXITY}
     found = pd.DataFrame([
         solve(Problem(estimator=estimator, form=form, sigma2=sigma2, gamma=gamma, **constants))
