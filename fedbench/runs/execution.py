@@ -44,7 +44,9 @@ from fedbench.engine.memory import keep_memory
 from fedbench.engine.objective import TASKS, DeviceData, Objective
 from fedbench.engine.state import DiskStore, MemoryStore, OwnedStore, StateStore
 from fedbench.engine.vectorised import step_depends
+from fedbench.fields import is_own
 from fedbench.method.hooks import Hooks
+from fedbench.models import registry
 from fedbench.process_group import ProcessGroup
 from fedbench.runs import checks, traces
 from fedbench.runs.costs import rounds_between, spent_by
@@ -301,7 +303,8 @@ def _on_device(problem: Problem, placement: Placement, session: Session) -> OnDe
     """The problem's objective; the last run's if only the algorithm, seeds or the schedule differ."""
     config, dataset = problem.config, problem.dataset
     rest: Hashable = None  # what the objective depends on besides the data, if that can be known
-    if session.shares_objective(config):
+    # a user's model may hold more than parameters, and `init_from` batch-norm statistics of its own
+    if is_own(registry.get(config.model.name)) and config.init_from is None:
         options = sorted((key, repr(value)) for key, value in config.model.options.items())
         how = placement.device, problem.dtype, config.precision, config.deterministic, placement.threads
         noise = config.dataset.noise and (config.dataset.noise, problem.division.assignment.tobytes())

@@ -14,7 +14,6 @@ from fedbench.data.options import UserDataset
 from fedbench.engine.compiled import Programs
 from fedbench.engine.objective import Objective
 from fedbench.files import as_given
-from fedbench.models import registry
 
 DATASETS_KEPT = 2
 
@@ -61,13 +60,6 @@ class Session:
         while len(self._datasets) > DATASETS_KEPT:
             del self._datasets[next(iter(self._datasets))]
         return found
-
-    @staticmethod
-    def shares_objective(config: Config) -> bool:
-        """Whether runs that differ only in the algorithm, seeds or the schedule have the same objective. A
-        user's model may hold more than parameters; `init_from` may hold batch-norm statistics of its own."""
-        ours = registry.get(config.model.name).__module__.startswith("fedbench.models.")
-        return ours and config.init_from is None
 
     def on_device(self, dataset: Dataset, depends: Hashable, make: Callable[[], OnDevice]) -> OnDevice:
         """What `make` makes of a data set; what it made last, if that was of the same and `depends` is equal.

@@ -19,12 +19,8 @@ from fedbench.config.identity import run_name
 from fedbench.data.builtin import digits
 from fedbench.errors import ConfigError, DataError, UsageError
 
+pytestmark = pytest.mark.usefixtures("here")
 SMALL = ["rounds=2", "clients.total=4", "clients.per_round=2", "local.steps=2", "progress=none"]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def test_importing_it_imports_nothing_heavy() -> None:

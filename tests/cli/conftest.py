@@ -94,9 +94,8 @@ class Runs:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty current directory."""
-    monkeypatch.chdir(tmp_path)
+def always_here(here: None) -> None:
+    """Every test of the command line has an empty current directory."""
 
 
 @pytest.fixture

@@ -17,14 +17,10 @@ from sklearn.datasets import load_digits
 from fedbench.cli import main
 from fedbench.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("here")
 BASE = """rounds=0 clients.total=1 clients.per_round=1 model=logistic dtype=float64 engine=loop
 eval.train=true eval.grad_norm=true progress=none threads=1 hydra.run.dir=run"""
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def split() -> Arrays:
