@@ -18,7 +18,8 @@ from fedbench.data.partition_options import PARTITIONS
 from fedbench.errors import UserError
 from fedbench.fields import Choice, read_named
 from fedbench.schedule.delays import Delays
-from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Law, Sync
+from fedbench.schedule.laws import Law
+from fedbench.schedule.options import DELAYS, SCHEDULES, Async, Sync
 from fedbench.schedule.participation import PARTICIPATIONS, Participation
 
 needs_torchmetrics = pytest.mark.skipif(

@@ -34,7 +34,8 @@ from fedbench.fields import (
 from fedbench.fields import seed as seed_of
 from fedbench.loggers.options import LoggerOptions
 from fedbench.optimizer import PLAIN, Optimizer
-from fedbench.schedule.options import Async, Law, Sync
+from fedbench.schedule.laws import Law
+from fedbench.schedule.options import Async, Sync
 from fedbench.schedule.participation import UNIFORM, Participation
 from fedbench.schedule.rates import UNSCHEDULED, RateSchedule
 

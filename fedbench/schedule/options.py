@@ -24,8 +24,6 @@ from fedbench.schedule.laws import (
     times,
 )
 
-__all__ = ["DELAYS", "SCHEDULES", "Async", "Law", "Sync"]
-
 
 @dataclass(frozen=True)
 class Sync:
