@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -104,6 +105,19 @@ def _of_parameter(owner: str, parameter: inspect.Parameter) -> Any:
         return custom(default, check, "", null=null)
     optional = plain != kind or default is None
     return as_field(default, dataclasses.replace(rule, check=check, null=null if optional else None))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The part that the options of registered functions share: the name, and the function's own options as
+    they are given."""
+
+    chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))
+
+    @property
+    def name(self) -> str:
+        """The name under which it is registered."""
+        return self.chosen.name
 
 
 def check_declared(cls: type[Any], bases: Sequence[type[Any]] = ()) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedbench.fields import (
-    Choice,
     choice,
     custom,
     integer,
@@ -17,6 +15,7 @@ from fedbench.fields import (
     text,
 )
 from fedbench.fields import seed as seed_of
+from fedbench.own_options import Registered
 
 TASKS = ("classification", "regression", "multilabel", "sequence")
 """What is predicted: one of several classes, numbers, which of several labels hold, or a label per token."""
@@ -340,13 +339,7 @@ DATASETS: dict[str, type[DatasetOptions]] = {
 
 
 @dataclass(frozen=True)
-class UserDataset(DatasetOptions):
+class UserDataset(Registered, DatasetOptions):  # type: ignore[override]  # whose name is its own
     """A data set that a module named by `imports` registers."""
 
     noise: ClassVar[float] = 0.0  # type: ignore[misc]  # older functions have a key of this name as their own
-    chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name under which it is registered."""
-        return self.chosen.name

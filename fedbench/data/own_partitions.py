@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,8 +13,7 @@ from fedbench.data.division import PartitionOptions, ToPartition
 from fedbench.data.partition_files import Rows, client_of_rows
 from fedbench.data.partition_options import PARTITIONS, misfit, without_sample
 from fedbench.errors import DataError
-from fedbench.fields import Choice
-from fedbench.own_options import call_registered, registering
+from fedbench.own_options import Registered, call_registered, registering
 
 F = TypeVar("F", bound=Callable[..., Rows])
 
@@ -33,15 +31,8 @@ def register_partition(name: str) -> Callable[[F], F]:
 
 
 @dataclass(frozen=True)
-class UserPartition(PartitionOptions):
+class UserPartition(Registered, PartitionOptions):  # type: ignore[override]  # whose name is its own
     """A partition that a module named by `imports` registers."""
-
-    chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name under which it is registered."""
-        return self.chosen.name
 
     def draw(self, p: ToPartition) -> np.ndarray:
         """What the function says, checked. Raises ConfigError and DataError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,8 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedbench.errors import DataError
-from fedbench.fields import Choice
-from fedbench.own_options import call_registered, registering
+from fedbench.own_options import Registered, call_registered, registering
 from fedbench.rng import Stream, fold, make_key
 from fedbench.schedule.laws import Bits, Delay
 from fedbench.schedule.options import DELAYS
@@ -33,15 +31,8 @@ def register_delay(name: str) -> Callable[[F], F]:
 
 
 @dataclass(frozen=True)
-class UserDelay(Delay):
+class UserDelay(Registered, Delay):  # type: ignore[override]  # whose name is its own
     """A law that a module named by `imports` registers."""
-
-    chosen: Choice = dataclasses.field(default_factory=lambda: Choice(""))  # its name, and its own options
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name under which it is registered."""
-        return self.chosen.name
 
     def check(self, clients: int) -> None:
         """Compare durations of some jobs at once and one by one. Raises ConfigError and DataError."""
