@@ -49,13 +49,9 @@ class Dataset:
     vocabulary: int | None = None  # samples are sequences of tokens 0 .. vocabulary - 1; 0 is padding
     on_disk: tuple[str, ...] = ()  # which of x_train and x_test are memory-mapped files
     labels: tuple[float | str, ...] | None = None  # what the data call their classes; None: 0, 1, 2, ...
-    names: tuple[str, ...] | None = (
-        None  # further names of the classes, where the data have numbers and names
-    )
+    names: tuple[str, ...] | None = None  # further ones of the classes, where data have numbers and names
     features: tuple[Feature, ...] = ()  # what the features of a table are; empty: not known
-    users: tuple[str, ...] | None = (
-        None  # (N,) of pooled data of partition=natural: the user that client i is
-    )
+    users: tuple[str, ...] | None = None  # (N,) of pooled data of partition=natural: who client i is
     # how a pooled data set was divided, as partition.npz keeps it; empty: it was not pooled
     pooled: Mapping[str, np.ndarray] = field(default_factory=dict)
 

@@ -270,10 +270,7 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
     if task == "regression":
         if not numbers[0]:
             raise train.holds(name, "texts; regression needs numbers")
-        return [part.columns[name].floats for part in parts], {
-            "task": task,
-            "classes": None,
-        }
+        return [part.columns[name].floats for part in parts], {"task": task, "classes": None}
     own = [part.distinct(name) for part in parts]
     labels = own[0][0]
     place: dict[Name, int] = {label: at for at, label in enumerate(labels)}

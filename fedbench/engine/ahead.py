@@ -32,9 +32,7 @@ class Ahead:
 
     def __init__(self, planner: BatchPlanner, planned: Planned) -> None:
         self.planner, self.planned = planner, planned
-        self._drawn: tuple[int, BatchIndices, Tensor] | None = (
-            None  # the first job's place, and what is drawn
-        )
+        self._drawn: tuple[int, BatchIndices, Tensor] | None = None  # first job's place, and what is drawn
 
     def draw(self, job: np.ndarray, jobs: Jobs, masks: Masks | None) -> tuple[BatchIndices, Tensor]:
         """Mini-batches of a chunk of jobs, as `BatchPlanner.draw` makes them, and their uniforms. `job`:

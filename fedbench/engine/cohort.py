@@ -77,13 +77,8 @@ class CohortTrainer:
     ) -> None:
         """`group`: the processes among which jobs are divided. `asked`: those of `ASKED` that the method
         reads, on the host; labels (N, classes)."""
-        self.executor, self.planner, self.store, self.chunk, self.dtype = (
-            executor,
-            planner,
-            store,
-            chunk,
-            dtype,
-        )
+        self.executor, self.planner, self.store = executor, planner, store
+        self.chunk, self.dtype = chunk, dtype
         self.group, self.program, self.asked = group, executor.program, asked
         self.algorithm = self.program.algorithm
         self.objective, self.device = self.program.objective, planner.clients.device

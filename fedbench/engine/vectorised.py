@@ -32,13 +32,7 @@ class VmapExecutor(Executor):
 
     name = "vmap"
 
-    def __init__(
-        self,
-        program: LocalProgram,
-        wide: float,
-        graphs: GraphedSteps | None,
-        tapes: Tapes,
-    ) -> None:
+    def __init__(self, program: LocalProgram, wide: float, graphs: GraphedSteps | None, tapes: Tapes) -> None:
         """`wide`: batch size from which `gradients` takes one batch after another, which is then faster.
         `graphs`: runs the steps as CUDA graphs; None: no graphs. `tapes`: of the objective's programs, kept
         for later runs."""

@@ -148,11 +148,8 @@ class MLflowLogger(Logger):
 
     AT_ONCE = 100  # parameters in one request, as MLflow allows
     LONGEST = 500  # characters of a parameter that the oldest stores allow
-    STATUS: ClassVar = {
-        "completed": "FINISHED",
-        "starved": "FINISHED",
-        "paused": "SCHEDULED",
-    }  # others: FAILED
+    STATUS: ClassVar = {"completed": "FINISHED", "starved": "FINISHED", "paused": "SCHEDULED"}
+    """By that of ours; of all others FAILED."""
 
     def __init__(self, options: MLflow, run: LoggedRun) -> None:
         self.options, self.run = options, run

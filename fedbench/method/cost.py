@@ -213,10 +213,8 @@ def _measure(algorithm: Algorithm, setting: Setting, dtype: torch.dtype) -> Cost
     if algorithm.stacks:
         hooks.sends(upload)
         arrived = {name: value.expand(counts.S, *value.shape).clone() for name, value in arrived.items()}
-        arrived["weight"], arrived["client"] = (
-            theta.new_full((counts.S,), 1 / counts.S),
-            torch.arange(counts.S),
-        )
+        arrived["weight"] = theta.new_full((counts.S,), 1 / counts.S)
+        arrived["client"] = torch.arange(counts.S)
     mean = Record({**({} if once else survey), **arrived})
     hooks.vectors("server_step", Record(server), mean, counts, h)
     if algorithm.is_personal:

@@ -88,9 +88,7 @@ class Columns:
         self.standings = [one for standings in self.tasks for one in standings]
         self.runs = [run for one in self.standings for run in one.runs]
         self.measured = metric_of(run.summary for run in self.runs)
-        self.there: dict[
-            int, Mapping[str, str] | None
-        ] = {}  # of a run: the row in which it gets to the level
+        self.there: dict[int, Mapping[str, str] | None] = {}  # of a run: the row that gets to the level
         if (to := shown.to) is not None:
             name, (low, high) = column_of(ranked), ends(column_of(ranked), self.measured)
             if name in _COSTS or not (low < to <= high if sign(name) > 0 else low <= to < high):

@@ -48,15 +48,8 @@ CLIENTS, USERS = "clients.csv", "users.csv"
 DATA = "data.json"  # the hashes of files below data.root, and what a prediction needs to know of the data
 NAN = "NaN"  # as a cell: all of pandas, NumPy, Polars, DuckDB and float() read it as a number
 LOCK, STAGING, STATE, JOB = ".lock", ".again", "state", ".job"
-_WRITTEN = (
-    METRICS,
-    PARTITION,
-    MODEL,
-    CHECKPOINT,
-    JOBS,
-    CLIENTS,
-    USERS,
-)  # summary.json has their sizes in bytes
+# summary.json has their sizes in bytes
+_WRITTEN = (METRICS, PARTITION, MODEL, CHECKPOINT, JOBS, CLIENTS, USERS)
 _GONE = ("verbose",)  # keys that older runs have in config.yaml, and that meant nothing
 _TRIES = 0.2  # seconds to wait for a lock, which `in_use` holds for a moment
 

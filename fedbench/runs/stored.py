@@ -108,9 +108,8 @@ def refuse_other_data(
     """Raise ConfigError if the run in `directory` has read other files than `files`, those read now. None:
     the data are not read yet; what is no longer there, or no file, is let pass."""
     content = read_json(directory / DATA) or {}
-    before = {
-        name: file["sha256"] for name, file in content.get("files", content).items()
-    }  # 0.1.0: the files
+    files_read = content.get("files", content)  # of version 0.1.0: the content is the files
+    before = {name: file["sha256"] for name, file in files_read.items()}
     if not before:
         return
     if files is None:
