@@ -206,11 +206,12 @@ def _metric(name: str, multilabel: bool, outputs: int) -> Any:
     drop_unknown_backend()  # torchmetrics imports matplotlib
     import torchmetrics.classification as of
 
+    alone: Any = {"sync_on_compute": False}  # of several processes, each has all samples
     if multilabel:
-        return of.MultilabelF1Score(num_labels=outputs, average="macro")
+        return of.MultilabelF1Score(num_labels=outputs, average="macro", **alone)
     if name == CONFUSION:
-        return of.MulticlassConfusionMatrix(num_classes=outputs)
+        return of.MulticlassConfusionMatrix(num_classes=outputs, **alone)
     if name.startswith("recall_at_"):
         k = min(int(name.removeprefix("recall_at_")), outputs)
-        return of.MulticlassRecall(num_classes=outputs, average="micro", top_k=k)
-    return of.MulticlassF1Score(num_classes=outputs, average="macro")
+        return of.MulticlassRecall(num_classes=outputs, average="micro", top_k=k, **alone)
+    return of.MulticlassF1Score(num_classes=outputs, average="macro", **alone)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ ASYNC = ["schedule=async", "schedule.concurrency=6", "delay=exponential", "sched
 FULL = ["clients.per_round=7"]
 OWN = ["eval.grad_norm=false", "eval.train=false"]  # clients' models are their own
 BN = ["model=mlp", "model.hidden=[8]", "model.norm=layer", "eval.clients=true", *OWN]
+FURTHER = ["macro_f1", "confusion_matrix"] if find_spec("torchmetrics") else ["auroc"]
+MEASURED = ["eval.clients=true", "eval.finetune_steps=2", f"eval.metrics=[{','.join(FURTHER)}]"]
 UNEQUAL = ["local.steps=null", "local.epochs=2"]
 
 MINE = Path(__file__).parents[1] / "algorithms/own_methods.py"
@@ -42,16 +45,8 @@ BESIDES = {
     "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
     "chunks": ["algorithm=scaffold", "chunk=1"],
     "validation": ["algorithm=fedbn", *BN, "dataset.validation=0.1", "target=0.9"],
-    "clients' metrics": [
-        "algorithm=ditto",
-        "dataset.pool=0.3",
-        "dataset.validation=0.1",
-        "eval.clients=true",
-        *OWN,
-        "eval.metrics=[auroc,perplexity]",
-        "eval.finetune_steps=2",
-    ],
-    "fine-tuned": ["algorithm=scaffold", "eval.clients=true", "eval.finetune_steps=2"],
+    "clients' metrics": ["algorithm=ditto", "dataset.pool=0.3", "dataset.validation=0.1", *MEASURED, *OWN],
+    "fine-tuned": ["algorithm=scaffold", *MEASURED],
     "kept momentum": ["optimizer.momentum=0.9", "optimizer.keep=true", "local.clip_norm=1"],
     "kept adam": ["algorithm=fedbuff", "optimizer=adam", "optimizer.keep=true", "algorithm.lr=0.01", *ASYNC],
     # features without ties, of which rounding would pick one
@@ -119,6 +114,8 @@ def same(one: Path, other: Path) -> None:
     for name, value in models[0].items():
         largest = value.abs().max().clamp_min(1e-30).item()
         torch.testing.assert_close(models[1][name], value, rtol=1e-12, atol=1e-12 * largest)
+    if (counts := one / "confusion_matrix.csv").exists():
+        assert counts.read_bytes() == (other / counts.name).read_bytes()
 
 
 @pytest.mark.slow
