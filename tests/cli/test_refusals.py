@@ -120,7 +120,7 @@ BY_A_RUN = [
     (f"{POOL}[cpu,cuda:99]", "hydra.launcher.devices=cuda:99: "),
     ("eval.metrics=[f1]", "eval.metrics=[f1]: must be a list of macro_f1, auroc"),
     ("eval.metrics=[auroc] algorithm=fedbn model=cnn_small model.norm=batch",
-     "eval.metrics=[auroc]: apply to one model"),
+     "eval.metrics=[auroc]: needs test samples of the clients' own"),
     ("eval.finetune_steps=2 algorithm=fedsps", "eval.finetune_lr=null: must be a number > 0: fedsps has"),
     ("eval.finetune_lr=0.1", "eval.finetune_lr=0.1: is the rate of eval.finetune_steps, and that is 0"),
     ("dataset.validation=0.9999",
