@@ -248,8 +248,9 @@ class Eval:
         "average_precision by scikit-learn, the mean over classes (of two, average_precision is the second "
         "one's), perplexity is exp(loss) (of all positions, if labels have some), mae and rmse "
         "are of regressions (whose accuracy is R2), in the target's unit, the others by torchmetrics, or "
-        "your own under @register_metric; confusion_matrix is no column but drawn at the end. Where clients evaluate models of their own, the "
-        "columns are means over clients, and the matrix counts all clients' test samples",
+        "your own under @register_metric; confusion_matrix is no column but drawn at the end. Where "
+        "clients evaluate models of their own, the columns are means over clients, and the matrix counts all "
+        "clients' test samples",
     )
     finetune_steps: int = integer(
         0,
