@@ -41,6 +41,7 @@ UNEQUAL = ["local.steps=null", "local.epochs=2"]
 MINE = Path(__file__).parents[1] / "algorithms/own_methods.py"
 BESIDES = {
     "a loss of its own": ["algorithm=own_loss", f"imports=[{MINE}]"],
+    "full gradients of a survey": ["algorithm=dane", f"imports=[{MINE}]"],
     "unequal steps": ["algorithm=fedavg", *UNEQUAL],
     "loop": ["algorithm=fedavg", "engine=loop", *UNEQUAL],
     "chunks": ["algorithm=scaffold", "chunk=1"],
