@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,42 +22,19 @@ from fedbench.method import Algorithm, Counts, Outputs, Setting
 from fedbench.method.outputs import made_up
 from fedbench.optimizer import PLAIN, Optimizer
 from fedbench.runs.server_loop import ServerLoop
+from fedbench.schedule.delays import Delays
+from fedbench.schedule.laws import Zero
+from fedbench.schedule.participation import Participants
+from fedbench.schedule.rounds import synchronous
+from fedbench.schedule.trace import Trace
 
 
-@dataclass
-class FixedTrace:
-    """A synchronous trace with given cohorts (rows of clients), for tests."""
-
-    cohorts: list[list[int]]
-    clients: int
-    client: np.ndarray = field(init=False)
-    n: np.ndarray = field(init=False)
-    start_version: np.ndarray = field(init=False)
-    applied_update: np.ndarray = field(init=False)
-    updates: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.client = np.array([c for row in self.cohorts for c in row])
-        rounds = np.array([t for t, row in enumerate(self.cohorts) for _ in row])
-        seen: dict[int, int] = {}
-        self.n = np.zeros(len(self.client), dtype=np.int64)
-        for j, c in enumerate(self.client):
-            self.n[j] = seen.get(c, 0)
-            seen[c] = self.n[j] + 1
-        self.start_version = self.applied_update = rounds
-        self.updates = len(self.cohorts)
-        self.position = np.concatenate([np.arange(len(row)) for row in self.cohorts])
-        self.earlier = np.zeros(len(self.client), dtype=np.int64)
-        self.work, self.copies = np.ones(len(self.client)), None
-
-    def training(self, v: int) -> np.ndarray:
-        return np.flatnonzero(self.start_version == v)
-
-    def applied(self, t: int) -> np.ndarray:
-        return np.flatnonzero(self.applied_update == t)
-
-    def staleness(self, t: int) -> np.ndarray:
-        return np.zeros(int((self.applied_update == t).sum()), dtype=np.int64)
+def fixed_trace(cohorts: list[list[int]], clients: int) -> Trace:
+    """A synchronous trace with given cohorts (rows of clients)."""
+    client = np.array([c for row in cohorts for c in row])
+    rounds = np.repeat(np.arange(len(cohorts)), [len(row) for row in cohorts])
+    here, delays = Participants(client, rounds), Delays(Zero(), clients, 0)
+    return synchronous(clients, len(cohorts), len(cohorts[0]), here, delays)
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[int]:
@@ -81,7 +57,7 @@ def make_walk(
     x: np.ndarray,
     y: np.ndarray,
     assignment: np.ndarray,
-    trace: Any,
+    trace: Trace,
     *,
     per_round: int,
     steps: int | None = 1,

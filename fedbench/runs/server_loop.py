@@ -39,10 +39,8 @@ class ServerLoop:
     def __init__(self, problem: Problem, trainer: CohortTrainer, theta: Tensor, statistics: Vectors) -> None:
         """`theta` (d,): the initial model; `statistics`: of its batch norm."""
         self.algorithm, self.trace, self.counts = problem.method, problem.trace, problem.counts
-        trained = np.flatnonzero(self.trace.applied_update >= 0)
-        trainer.expect(
-            Planned(trained, *(of[trained] for of in (self.trace.client, self.trace.n, self.trace.work)))
-        )
+        trained, of_jobs = self.trace.trained, (self.trace.client, self.trace.n, self.trace.work)
+        trainer.expect(Planned(trained, *(of[trained] for of in of_jobs)))
         self.trainer, self.group, self.rates = trainer, trainer.group, dict(problem.rates)
         self.reuses = problem.cost.reuses
         self.version, self.statistics, self.evaluates = 0, statistics, problem.config.eval.model
@@ -213,7 +211,7 @@ class ServerLoop:
             for name, value in {**hyper, **self.trainer.program.numbers}.items()
         }
         self.base_weight, self.weight = np.zeros(len(trace.client)), np.zeros(len(trace.client))
-        applied = np.flatnonzero(trace.applied_update >= 0)
+        applied = trace.trained
         update = trace.applied_update[applied]
         amounts = self._amounts(trace.client[applied]) if trace.copies is None else trace.copies[applied]
         total = np.bincount(update, weights=amounts, minlength=trace.updates)

@@ -51,8 +51,7 @@ def waiting_sums(trace: Trace) -> int:
 
 def sums_under_way(trace: Trace) -> int:
     """Most updates at one time of which a part has been trained, each a sum of uploads."""
-    jobs = np.flatnonzero(trace.applied_update >= 0)
-    return _most_begun(trace, jobs, trace.applied_update[jobs], 1)
+    return _most_begun(trace, trace.trained, trace.applied_update[trace.trained], 1)
 
 
 def _most_begun(trace: Trace, jobs: Ints, update: Ints, after: int) -> int:

@@ -18,7 +18,7 @@ def trained_at(trace: Trace, cohort: int, most: int) -> NDArray[np.bool_]:
     would be more than `most`, and before a client starts again, which sees the state that it left. `cohort`:
     jobs of an update (S).
     """
-    jobs = np.flatnonzero(trace.applied_update >= 0)
+    jobs = trace.trained
     start, trained = trace.start_version[jobs], np.zeros(trace.updates, dtype=np.bool_)
     order = np.argsort(trace.client[jobs], kind="stable")
     again = trace.client[jobs][order][1:] == trace.client[jobs][order][:-1]

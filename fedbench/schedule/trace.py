@@ -64,7 +64,7 @@ class Trace:
 
     def training(self, v: int) -> Ints:
         """The jobs that start from version v and are eventually applied, in job order."""
-        return self._trained[self._trained_from[v] : self._trained_from[v + 1]]
+        return self.trained[self._trained_from[v] : self._trained_from[v + 1]]
 
     def applied(self, t: int) -> Ints:
         """The jobs of update t by position; shape (per_update,)."""
@@ -90,7 +90,7 @@ class Trace:
         first = np.searchsorted(self.client[order], self.client[order])
         before -= before[first]
         span = self.updates + 2  # start_version may reach `updates`
-        done = np.sort(self.client[self._trained] * span + self.applied_update[self._trained])
+        done = np.sort(self.client[self.trained] * span + self.applied_update[self.trained])
         wanted = self.client[order] * span
         finished = np.searchsorted(done, wanted + self.start_version[order]) - np.searchsorted(done, wanted)
         result[order] = before - finished
@@ -99,7 +99,7 @@ class Trace:
     @cached_property
     def next_applied(self) -> Ints:
         """For each applied job: the job of the same client that is applied next; -1: none."""
-        jobs, result = self._trained, np.full(self.jobs, -1, dtype=np.int64)
+        jobs, result = self.trained, np.full(self.jobs, -1, dtype=np.int64)
         order = jobs[np.lexsort((self.position[jobs], self.applied_update[jobs], self.client[jobs]))]
         same = self.client[order[1:]] == self.client[order[:-1]]
         result[order[:-1][same]] = order[1:][same]
@@ -112,29 +112,30 @@ class Trace:
         If there are none, every client works on one job at a time, in the order in which jobs are trained
         here, so its state is well defined (although several of its results may be under way).
         """
-        jobs = self._trained
+        jobs = self.trained
         order = jobs[np.lexsort((self.n[jobs], self.client[jobs]))]
         same = self.client[order[1:]] == self.client[order[:-1]]
         early = self.begin_time[order[1:]] < self.finish_time[order[:-1]]
         return np.sort(order[1:][same & early])
 
     @cached_property
-    def _trained(self) -> Ints:
+    def trained(self) -> Ints:
+        """The jobs that are eventually applied, in job order."""
         return np.flatnonzero(self.applied_update >= 0).astype(np.int64)
 
     @cached_property
     def _trained_from(self) -> Ints:
         versions = np.arange(self.updates + 2)  # so that training(updates) is empty
-        return np.searchsorted(self.start_version[self._trained], versions).astype(np.int64)
+        return np.searchsorted(self.start_version[self.trained], versions).astype(np.int64)
 
     @cached_property
     def _applied_from(self) -> Ints:
-        counts = np.bincount(self.applied_update[self._trained], minlength=self.updates)
+        counts = np.bincount(self.applied_update[self.trained], minlength=self.updates)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
     @cached_property
     def _by_update(self) -> Ints:
-        order, jobs = np.empty_like(self._trained), self._trained
+        order, jobs = np.empty_like(self.trained), self.trained
         order[self._applied_from[self.applied_update[jobs]] + self.position[jobs]] = jobs
         return order
 

@@ -7,11 +7,12 @@ never call fedbench. Full local batches make both sides deterministic.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -96,8 +97,8 @@ def started(
     **options: Any,
 ) -> ServerLoop:
     """`walk_over` rounds with these cohorts. `work`, `copies`: of each job, as a `Trace` has them."""
-    trace = FixedTrace(cohorts, problem.N)
-    trace.work, trace.copies = trace.work if work is None else work, copies
+    trace = fixed_trace(cohorts, problem.N)
+    trace = replace(trace, work=trace.work if work is None else work, copies=copies)
     return walk_over(problem, algorithm, trace, values, per_round=len(cohorts[0]), **options)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -56,7 +56,7 @@ def walk(
     if isinstance(algorithm, str):
         algorithm = algorithms.get(algorithm).create(values or {})
     clients = list(range(len(h)))
-    trace = arrivals or FixedTrace([clients] * rounds, len(h))
+    trace = arrivals or fixed_trace([clients] * rounds, len(h))
     per_round, schedule = (arrivals.per_update, "async") if arrivals else (len(h), "sync")
     return make_walk(
         algorithm, Quadratic(start, sizes), np.concatenate([h, a], 1), np.zeros(len(h), dtype=np.int64),
@@ -82,7 +82,7 @@ def unequal(
     client = np.repeat(np.arange(len(h)), samples)
     return make_walk(
         algorithms.get(name).create(values), Quadratic([start]), np.stack([h, a], 1)[client],
-        np.zeros(len(client), dtype=np.int64), client, FixedTrace([[*range(len(h))]], len(h)),
+        np.zeros(len(client), dtype=np.int64), client, fixed_trace([[*range(len(h))]], len(h)),
         per_round=len(h), steps=None, epochs=2, batch=2, loss=lambda out, y: out,
     )  # fmt: skip
 
@@ -105,6 +105,6 @@ def linear(
     clients = list(range(len(x)))
     return make_walk(
         algorithms.get(name).create(values), Linear(x.shape[1]), x, np.zeros(len(x), dtype=np.int64),
-        np.array(clients), FixedTrace([clients] * rounds, len(x)), per_round=len(x), steps=steps,
+        np.array(clients), fixed_trace([clients] * rounds, len(x)), per_round=len(x), steps=steps,
         loss=lambda out, y: out, **options,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from oracle import Batches, weights
 from problem import CLASSES, FEATURES, Problem, example, models_of_clients
 from scipy.special import expit
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -54,7 +54,7 @@ def started(p: Problem, name: str, values: dict[str, Any], engine: str) -> tuple
     net = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES)).double()
     cohorts = p.cohorts(6, S)
     walk = make_walk(
-        algorithms.get(name).create(values), net, p.x, p.y, p.assignment, FixedTrace(cohorts, p.N),
+        algorithms.get(name).create(values), net, p.x, p.y, p.assignment, fixed_trace(cohorts, p.N),
         per_round=S, steps=None, epochs=EPOCHS, batch=BATCH, engine=engine, chunk=2, outputs=example(HIDDEN),
     )  # fmt: skip
     return walk, Batches(p, cohorts, batch=BATCH, epochs=EPOCHS), cohorts

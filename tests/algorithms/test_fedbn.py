@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from oracle import know_norm_layers, refusal
 from problem import Problem
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -20,7 +20,7 @@ def test_running_statistics_stay_local() -> None:
     layers = (nn.Conv2d(1, 2, 1), BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
     model, x = nn.Sequential(*layers), p.x.reshape(-1, 1, 2, 2)
     algorithm = know_norm_layers(algorithms.get("fedbn").create({"lr": 0.2}), model, {"1.weight", "1.bias"})
-    trace, options = FixedTrace([[0, 1]], p.N), {"per_round": 2, "steps": 4, "batch": 2}
+    trace, options = fixed_trace([[0, 1]], p.N), {"per_round": 2, "steps": 4, "batch": 2}
     walk = make_walk(algorithm, model, x, p.y, p.assignment, trace, **options)
     before = {name: value.clone() for name, value in walk.statistics.items()}
     walk.update()

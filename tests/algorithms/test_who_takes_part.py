@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracle import Batches
 from problem import Problem, engine_path, models, walk_over
-from tests_support import FixedTrace
+from tests_support import fixed_trace
 
 K, B, ETA, GAMMA = 5, 4, 0.1, 0.7
 COHORTS = [[0, 3], [], [1, 2, 5], [4], [0, 1, 2, 3, 4, 5], [3], [0, 5]]
@@ -79,7 +79,7 @@ def test_moments_are_corrected_as_if_empty_rounds_had_not_been(name: str, values
     p, cohorts = Problem(), [[0, 3], [1, 2, 5], [4], [0, 5]]
     gaps: list[list[int]] = [[], [], cohorts[0], cohorts[1], [], cohorts[2], [], [], [], cohorts[3]]
     with_gaps, without = (
-        models(walk_over(p, name, FixedTrace(rounds, p.N), values, per_round=2, steps=K, batch=B))
+        models(walk_over(p, name, fixed_trace(rounds, p.N), values, per_round=2, steps=K, batch=B))
         for rounds in (gaps, cohorts)
     )
     reached = [0, 0, 0, 1, 2, 2, 3, 3, 3, 3, 4]  # cohorts, after each of the rounds

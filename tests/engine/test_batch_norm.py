@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from async_runs import HALF_NORMAL, SIZES, make_trace
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import Tensor, nn
 
 from fedbench import algorithms
@@ -135,7 +135,7 @@ def test_statistics_of_synchronous_rounds(
     of 3, the last of which has one client, and of 9, where most of a compiled chunk is padding."""
     engines(monkeypatch)
     walk = start(
-        "fedavg", {"weighting": weighting}, FixedTrace(COHORTS, N), 4, engine=engine, chunk=chunk, **options
+        "fedavg", {"weighting": weighting}, fixed_trace(COHORTS, N), 4, engine=engine, chunk=chunk, **options
     )
     reference, seen = Reference(), [0] * N
     reference.check(walk)
@@ -249,7 +249,7 @@ def test_the_first_gradient_of_a_step_moves_the_statistics(
     and second gradients do not move them, but the full gradient that is FedProxVR's first step does."""
     engines(monkeypatch)
     algorithm, steps = (TwoGradients() if name == "two_gradients" else name), 4
-    walk = start(algorithm, values, FixedTrace([[3], [3]], N), 1, engine=engine, batch=None, steps=steps)
+    walk = start(algorithm, values, fixed_trace([[3], [3]], N), 1, engine=engine, batch=None, steps=steps)
     if name == "scaffold_m_vr":  # no control variates: then its first round's directions are gradients
         for vectors in (walk.server, walk.trainer.store.tensors):
             vectors.update({key: torch.zeros_like(vectors[key]) for key in ("c", "g") if key in vectors})
@@ -272,7 +272,7 @@ def test_a_step_along_the_full_gradient_moves_the_statistics_by_the_mean_of_its_
     monkeypatch.setattr(training, "FULL_PASS_WIDTH", 5)
     pair = [SIZES.index(12), SIZES.index(3)]
     values = {"mu": 0.0, "weighting": "uniform"}
-    walk = start("fedproxvr", values, FixedTrace([pair], N), 2, engine=engine, steps=1)
+    walk = start("fedproxvr", values, fixed_trace([pair], N), 2, engine=engine, steps=1)
     reference, expected = Reference(), []
     for client in pair:
         own = np.flatnonzero(client == ASSIGNMENT)
@@ -286,7 +286,7 @@ def test_a_step_along_the_full_gradient_moves_the_statistics_by_the_mean_of_its_
 
 @pytest.mark.parametrize("name", ["padamfed", "scaffold_m_vr", "mime"])
 def test_surveys_do_not_move_the_statistics(name: str) -> None:
-    walk = start(name, {}, FixedTrace(COHORTS, N), 4)
+    walk = start(name, {}, fixed_trace(COHORTS, N), 4)
     assert torch.equal(walk.statistics[NAMES[0]], torch.zeros(2, dtype=torch.float64))
     assert torch.equal(walk.statistics[NAMES[1]], torch.ones(2, dtype=torch.float64))
 
@@ -300,7 +300,7 @@ def test_fedbns_clients_go_on_from_their_own_statistics(engine: str) -> None:
     algorithm.bind = lambda setting: type(algorithm).bind(  # type: ignore[method-assign]
         algorithm, type(setting)(setting.counts, setting.schedule, setting.d, norm, setting.sizes)
     )
-    walk = start(algorithm, {}, FixedTrace(COHORTS, N), 4, engine=engine)
+    walk = start(algorithm, {}, fixed_trace(COHORTS, N), 4, engine=engine)
     reference, seen = Reference(), [0] * N
     own = [(reference.theta[norm], reference.statistics) for _ in range(N)]
     initial = reference.statistics
@@ -330,7 +330,7 @@ def test_fedbns_clients_go_on_from_their_own_statistics(engine: str) -> None:
 
 def test_evaluation_is_torchs_eval_mode_with_the_statistics_given() -> None:
     """Test loss, accuracy, training loss and gradient; batches of 5 do not depend on one another."""
-    walk = start("fedavg", {}, FixedTrace(COHORTS, N), 4)
+    walk = start("fedavg", {}, fixed_trace(COHORTS, N), 4)
     walk.update()
     reference = Reference()
     _, statistics = reference.train(walk.theta, [walk.statistics[name] for name in NAMES], [])

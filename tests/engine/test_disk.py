@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -87,7 +87,7 @@ def walk(store: StateStore | None, name: str, cohorts: list[list[int]]) -> Serve
     x, y = rng.normal(size=(len(assignment), 5)), rng.integers(0, 3, len(assignment))
     torch.manual_seed(0)
     return make_walk(
-        algorithms.get(name).create({}), nn.Linear(5, 3), x, y, assignment, FixedTrace(cohorts, CLIENTS),
+        algorithms.get(name).create({}), nn.Linear(5, 3), x, y, assignment, fixed_trace(cohorts, CLIENTS),
         per_round=3, batch=4, steps=2, chunk=2, store=store,
     )  # fmt: skip
 

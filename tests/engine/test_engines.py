@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import tests_support
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -50,9 +51,9 @@ def final(
     x = rng.normal(size=(len(assignment), 1, 4, 4))
     y = rng.integers(0, 3, len(assignment))
     options = {"steps": 4, "batch": 4, **options}
-    trace = FixedTrace(COHORTS, len(sizes))
+    trace = fixed_trace(COHORTS, len(sizes))
     if work is not None:
-        trace.work = np.array(work)
+        trace = replace(trace, work=np.array(work))
     walk = make_walk(
         algorithms.get(name).create({}), small_net(kind), x, y, assignment, trace,
         per_round=4, engine=engine, chunk=chunk, **options,
@@ -200,7 +201,7 @@ def test_full_gradients_of_unequal_clients(
         x.numpy(),
         y.numpy(),
         assignment,
-        FixedTrace([[0, 1, 2, 3]], 4),
+        fixed_trace([[0, 1, 2, 3]], 4),
         per_round=4,
         batch=32,
     )

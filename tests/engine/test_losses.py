@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import r2_score
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -108,7 +108,7 @@ def final(kind: str, engine: str, name: str = "scaffold", **options: object) -> 
         torch.manual_seed(0)
         x, model = X, nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, y.shape[1]))
     walk = make_walk(
-        algorithms.get(name).create({}), model, x, y, assignment, FixedTrace(COHORTS, 6),
+        algorithms.get(name).create({}), model, x, y, assignment, fixed_trace(COHORTS, 6),
         per_round=4, steps=3, batch=4, engine=engine, loss=loss, tokens=kind == "tokens", **options,
     )  # fmt: skip
     for _ in COHORTS:

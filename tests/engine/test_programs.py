@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tests_support
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import nn
 
 from fedbench import algorithms
@@ -42,7 +42,7 @@ def result(
     options = {"chunk": 2, **options, "engine": "loop" if programs is None else "compile"}
     algorithm = algorithms.get(name).create({"lr": 0.3, **(values or {})})
     walk = make_walk(
-        algorithm, nn.Linear(5, 3), x, y, assignment, FixedTrace(COHORTS, 4), per_round=3, batch=4, **options
+        algorithm, nn.Linear(5, 3), x, y, assignment, fixed_trace(COHORTS, 4), per_round=3, batch=4, **options
     )
     for _ in COHORTS:
         walk.update()

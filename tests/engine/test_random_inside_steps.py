@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -59,7 +59,7 @@ def masks(cohorts: list[list[int]], **options: Any) -> list[np.ndarray]:
     """After each round: what every client saw last (N, K, layers, WIDTH), of 0 and 1."""
     x, y, assignment = np.ones((N, WIDTH)), np.zeros(N, dtype=np.int64), np.arange(N)
     walk = make_walk(
-        Seen(), TwoMasks(), x, y, assignment, FixedTrace(cohorts, N), per_round=len(cohorts[0]), steps=K,
+        Seen(), TwoMasks(), x, y, assignment, fixed_trace(cohorts, N), per_round=len(cohorts[0]), steps=K,
         batch=1, loss=lambda out, y: out[:, 0], **options,
     )  # fmt: skip
     found = []

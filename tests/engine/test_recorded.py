@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests_support import FixedTrace, make_walk
+from tests_support import fixed_trace, make_walk
 from torch import Tensor, nn
 
 from fedbench import algorithms, fields, models
@@ -44,7 +44,7 @@ def test_steps_are_recorded_and_give_what_the_loop_gives(name: str, cohort: list
     found: dict[str, Tensor] = {}
     for engine in ("loop", "vmap"):
         model, calls = networks()[name], list[int]()
-        trace = FixedTrace([cohort] * UPDATES, clients)
+        trace = fixed_trace([cohort] * UPDATES, clients)
         walk = make_walk(
             algorithms.get("scaffold").create({"lr": 0.1}), model, x, y, np.arange(32) % clients, trace,
             per_round=len(cohort), batch=4, engine=engine,
