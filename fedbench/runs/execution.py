@@ -352,7 +352,7 @@ def _objective(problem: Problem, placement: Placement) -> Objective:
     if share := chosen.noise:
         each = torch.from_numpy(np.maximum(problem.division.assignment, 0)) * (share / (problem.counts.N - 1))
         noise = each.to(device, dtype)
-    inputs = to_input(x) if _is_reused(problem, placement.load, device) else None
+    inputs = transforms.in_slices(to_input, x) if _is_reused(problem, placement.load, device) else None
     by_class = problem.class_weight
     weights = None if by_class is None else torch.from_numpy(by_class).to(device, dtype)
     tensors = (x, y, *(t for t in (mean, std, black, noise, inputs, weights) if t is not None))

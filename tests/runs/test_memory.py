@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from fedbench.api import compose_config
+from fedbench.data import transforms
 from fedbench.engine import choose, memory
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, eval_batch, measure_model
 from fedbench.errors import ConfigError
@@ -100,3 +102,23 @@ def test_what_a_server_caches_is_counted_before_a_run_starts(
             Run(config)
         monkeypatch.setattr(memory, "total_memory", lambda device: 4 * d * (most + 1))
         Run(config)
+
+
+def test_training_samples_are_converted_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed on the way takes no memory worth counting; the inputs are the same."""
+    sizes, real = list[int](), transforms.to_input
+
+    def counting(x: torch.Tensor, *more: Any) -> torch.Tensor:
+        sizes.append(x.numel())
+        return real(x, *more)
+
+    monkeypatch.setattr(transforms, "to_input", counting)
+    monkeypatch.setattr(transforms, "CHUNK", 6400)
+    run = Run(compose_config(["dataset=digits", "model=mlp", "engine=vmap", "rounds=100"]))
+    inputs = run.prepare(tmp_path).loop.trainer.objective.data.inputs
+    data = run.problem.dataset
+    assert inputs is not None
+    assert torch.equal(inputs, real(data.x_train, data.mean, data.std, torch.float32))
+    assert max(sizes) <= 6400 < data.x_train.numel()
