@@ -32,6 +32,7 @@ class ModelCost:
     convolutions: int
     evaluated: float = 0.0  # numbers that a forward pass writes for one sample
     alone: int = 0  # layers that are computed for one client after another, unless they are compiled
+    read: int = 0  # numbers of a sample
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def measure_model(model: nn.Module, sample: Tensor, half: bool = False) -> Model
     with torch.no_grad(), Counter() as forward:
         model(sample)
     shared = max(one.written - written, 0)
-    return ModelCost(one.operations, written, shared, convolutions, forward.written, alone)
+    return ModelCost(one.operations, written, shared, convolutions, forward.written, alone, sample.numel())
 
 
 def _count(model: nn.Module, x: Tensor) -> Counter:
@@ -294,17 +295,28 @@ def compile_cost_seconds(load: Load) -> float:
 
 
 def expected_gain_seconds(load: Load, device: torch.device) -> float:
-    """Seconds that compiling saves over vmap in the whole run. On CUDA none have been measured, because
-    vmap's local steps are launched as a graph there; nor with convolutions that keep a thread busy: resnet18
-    of width 8 took 1.34 times a bare loop's time compiled, and 1.06 recorded; nor with an LSTM's layers by
-    oneDNN, which no program has: without them char_lstm took 2.3 times a bare loop's time."""
-    busy = load.cost.convolutions > 0 and _numbers_an_operation(load) >= GRAIN
-    return 0.0 if device.type == "cuda" or busy or load.cost.alone else vmap_seconds(load)
+    """Seconds of a CPU that compiling saves over recorded steps in the run. Milliseconds a step (B = 20, one
+    thread) by this formula and measured:
+
+        MNIST, ten clients    logistic 0.36 and 0.35; mlp 0.6 and 0.3; cnn_small 5.8 and 6.1; rnn 6.1 and 1.3
+        digits, five          mlp 0.14 and 0.08
+        CIFAR-10, ten         LeNet-5 6.1 and 5.7
+        reviews, ten          gru 6.3 and 11
+        FedAsync on MNIST     mlp 0.12 and 0.12; cnn_small 0.8 and 0.7
+
+    On CUDA none have been measured, because vmap's local steps are launched as a graph there; nor with
+    convolutions that keep a thread busy: resnet18 of width 8 took 1.34 times a bare loop's time compiled, and
+    1.06 recorded; nor with an LSTM's layers by oneDNN, which no program has: without them char_lstm took 2.3
+    times a bare loop's time."""
+    cost = load.cost
+    busy = cost.convolutions > 0 and _numbers_an_operation(load) >= GRAIN
+    if device.type == "cuda" or busy or cost.alone:
+        return 0.0
+    samples = load.batch * (6e-10 * cost.written + 2e-9 * cost.read)
+    return load.calls * (5e-6 * cost.operations + load.cohort * (samples + 5e-11 * cost.shared))
 
 
 def vmap_seconds(load: Load) -> float:
-    """Seconds of a CPU that vmap's steps take in the whole run beyond compiled ones, which is about in
-    proportion to all that they take: measured per step 0.5 ms with a logistic model, 1.5 with an mlp, 17 with
-    cnn_small, on MNIST."""
+    """What vmap's steps take in the whole run, in proportion: to compare runs."""
     written = load.cohort * (load.cost.shared + load.batch * load.cost.written)
     return load.calls * (4e-5 * load.cost.operations + 6e-10 * written)

@@ -247,6 +247,27 @@ def test_an_lstm_of_onednn_is_neither_compiled_nor_vectorised(more: str, chunk: 
     assert (expected_gain_seconds(placement.load, CPU) > 0) is compiles
 
 
+@pytest.mark.parametrize(
+    ("cost", "cohort", "measured"),
+    [
+        (ModelCost(9, 40.0, 7853.0, 0, read=784), 10, 0.35e-3),
+        (ModelCost(15, 841.0, 159013.0, 0, read=784), 10, 0.26e-3),
+        (ModelCost(15, 841.0, 15013.0, 0, read=64), 5, 0.08e-3),
+        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 10, 6.1e-3),
+        (ModelCost(34, 38873.0, 83129.0, 2, read=3072), 10, 5.7e-3),
+        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 1, 0.67e-3),
+        (ModelCost(15, 841.0, 159013.0, 0, read=784), 1, 0.12e-3),
+    ],
+    ids=["logistic", "mlp", "digits", "cnn_small", "lenet5", "cnn_small alone", "mlp alone"],
+)
+def test_what_compiling_gains_is_near_what_was_measured(
+    cost: ModelCost, cohort: int, measured: float
+) -> None:
+    """Seconds a step; the table at `expected_gain_seconds`."""
+    load = Load(cost, int(cost.shared), 20, cohort, calls=1)
+    assert 0.8 * measured < expected_gain_seconds(load, CPU) < 2.5 * measured
+
+
 def test_whole_data_sets_pass_a_convolution_one_client_after_another(load: Load) -> None:
     """From 2^22 numbers on: 77 samples of a CNN with 54,801 for each; never of a softmax regression."""
     small = ModelCost(operations=44, written=54801.0, shared=21843.0, convolutions=2)
