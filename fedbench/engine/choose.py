@@ -290,8 +290,8 @@ def make_executor(
 
 
 def compile_cost_seconds(load: Load) -> float:
-    """CPU seconds to compile a step, the C++ compiler's too, without the trial of the compiler. Where the table
-    below was measured, a logistic model took 6.2, an mlp 5.2, gru 5.7, cnn_small 7.2 and LeNet-5 7.8."""
+    """CPU seconds to compile a step, the C++ compiler's too, without the trial of the compiler. Where the
+    table below was measured, logistic took 6.2, mlp 5.2, gru 5.7, cnn_small 7.2 and LeNet-5 7.8."""
     return 5.0 + 0.04 * load.cost.operations + 0.5 * load.cost.convolutions
 
 
@@ -307,8 +307,8 @@ def expected_gain_seconds(load: Load, device: torch.device) -> float:
 
     On CUDA none have been measured, because vmap's local steps are launched as a graph there. Nothing is
     gained where operations keep a thread busy: resnet18 of width 8 (75,000 numbers an operation) took 1.34
-    times a bare loop's time compiled, and 1.06 recorded; the transformer has 77,000. Nor with an LSTM's layers
-    by oneDNN, which no program has: without them char_lstm took 2.3 times a bare loop's time."""
+    times a bare loop's time compiled, and 1.06 recorded; the transformer has 77,000. Nor with an LSTM's
+    layers by oneDNN, which no program has: without them char_lstm took 2.3 times a bare loop's time."""
     cost = load.cost
     busy = _numbers_an_operation(load) >= (GRAIN if cost.convolutions else 2 * GRAIN)
     if device.type == "cuda" or busy or cost.alone:
