@@ -106,13 +106,17 @@ SAFETY = 1.25
 """Compiling must save this many times the seconds that it takes."""
 GRAIN = 2**15
 """Numbers of a tensor below which torch gives them to a single thread (at::internal::GRAIN_SIZE)."""
-CONVOLVED = 23_000
+CONVOLVED = 15_000
 """Numbers an operation, on average in a step with convolutions, from which clients go one at a time: vmap
 makes grouped convolutions of several."""
 TRIAL = 7.4
 """Seconds that torch takes, once on a machine, to find out what its compiler can do."""
 CACHE = 2**22
-"""Bytes that a core can keep in its cache."""
+"""Bytes that a core can keep in its cache, with its share of the last level."""
+L2 = 2**20
+"""Bytes of a core's own cache."""
+MANY = 20
+"""Vectors of a job (`Load.vectors`) from which a step is mostly passes over them."""
 LEFT = 0.7
 """Share of the memory that is left which a run plans with. Freed memory is in pieces, and the kernel ends
 processes where there is none."""
@@ -168,19 +172,24 @@ def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device, item
     little, and what several clients write would not stay in the cache. Layers that are computed for one
     client after another (`ModelCost.alone`) gain nothing either, and would copy what they keep.
 
-    Beside a bare loop, one and ten clients at once took (B = 20, one thread): resnet18 of width 8 (75,000
-    numbers an operation) 1.06 and 1.34, of width 16 (152,000) 0.91 and 1.08, LeNet-5 on CIFAR-10 (25,300)
-    1.00 and 1.31; but cnn_small (20,600) 0.90 and 0.60. It is wrong by 0.08 for MNIST's cnn (146,000).
+    Of ten clients one and ten at once took (ms a step, B = 20, one thread of a quiet AMD EPYC) with LeNet-5
+    on CIFAR-10 (25,300 numbers an operation) 28 and 36, cnn_small (20,600) 14.5 and 18.2, LeNet-5 on MNIST
+    (19,000) 17.1 and 21.0; cnn_small with B = 12 (12,600) 10.9 and 10.9, with B = 8 (8,500) 9.2 and 7.9.
 
     If a step works on parameters more than on activations, a vector of the parameters of all clients of a
-    chunk should stay in the cache. Of the mlp (159,010 parameters) 5 and 10 clients at once took 0.83 and
-    0.93 in FedBuff, 0.88 and 0.91 in FedAvg, of a cohort of 100 5 and 100 at once 0.74 and 0.84.
+    chunk should stay in the cache, and in that of a core (L2) if the method passes over many vectors. Of
+    ten clients 1, 5 and 10 at once took with the mlp (159,010 parameters) in FedAvg (10 vectors) 3.5, 2.9
+    and 3.0, in SCAFFOLD (16) 4.3, 3.3 and 4.5; in PAdaMFed (20) 4.2, 5.9 and 6.4, in AdaMasFL (20) 3.9, 6.9
+    and 8.5, in PAdaMFed-VR (28) 8.3, 10.6 and 10.3.
     """
     enough = CONVOLVED if load.cost.convolutions else GRAIN
     busy = load.cost.alone or _numbers_an_operation(load) >= enough * threads
     if device.type != "cpu" or busy:
         return 1 if device.type == "cpu" else chunk
-    return chunk if threads != 1 else _in_cache(load, chunk, load.together, item_bytes * load.d)
+    if threads != 1:
+        return chunk
+    passes = CACHE // L2 if load.vectors >= MANY else 1
+    return _in_cache(load, chunk, load.together, passes * item_bytes * load.d)
 
 
 def _in_cache(load: Load, chunk: int, jobs: int, client: int) -> int:
@@ -299,11 +308,11 @@ def expected_gain_seconds(load: Load, device: torch.device) -> float:
     """Seconds of a CPU that compiling saves over recorded steps in the run. Milliseconds a step (B = 20, one
     thread of an AMD EPYC, torch 2.15) by this formula and measured:
 
-        MNIST, ten clients    logistic 0.36 and 0.35; mlp 0.6 and 0.3; cnn_small 5.8 and 6.1; rnn 6.1 and 1.3
+        MNIST, ten clients    logistic 0.36 and 0.35; mlp 0.6 and 0.3; cnn_small 5.8 and 4.4; rnn 6.1 and 1.3
         digits, five          mlp 0.14 and 0.08
-        CIFAR-10, ten         LeNet-5 6.1 and 5.7
+        CIFAR-10, ten         LeNet-5 6.1 and 4.6
         reviews, ten          gru 6.3 and 11; transformer 0 and -1
-        FedAsync on MNIST     mlp 0.12 and 0.12; cnn_small 0.8 and 0.7
+        FedAsync on MNIST     mlp 0.12 and 0.12; cnn_small 0.8 and 0.5
 
     On CUDA none have been measured, because vmap's local steps are launched as a graph there. Nothing is
     gained where operations keep a thread busy: resnet18 of width 8 (75,000 numbers an operation) took 1.34

@@ -213,6 +213,8 @@ def test_recorded_vectors_of_one_threads_clients_stay_in_the_cache() -> None:
     assert plain_chunk(load, 10, 2, CPU, 4) == plain_chunk(load, 10, 1, torch.device("cuda"), 4) == 10
     assert plain_chunk(replace(load, cohort=1, more=9), 10, 1, CPU, 4) == 5
     assert plain_chunk(replace(load, d=7850), 10, 1, CPU, 4) == 10
+    assert plain_chunk(replace(load, vectors=20), 10, 1, CPU, 4) == 1
+    assert plain_chunk(replace(load, d=15_010, vectors=20), 10, 1, CPU, 4) == 10
     assert plain_chunk(replace(load, cost=replace(mlp, written=9e3)), 10, 1, CPU, 4) == 10
 
 
@@ -221,15 +223,19 @@ def test_clients_whose_operations_keep_a_thread_busy_go_one_after_another() -> N
     resnet = ModelCost(operations=142, written=522489.0, shared=176405.0, convolutions=20)
     load = Load(resnet, 176402, 20, 10, calls=10**6)
     assert plain_chunk(load, 10, 1, CPU, 4) == plain_chunk(load, 10, 2, CPU, 4) == 1
-    assert plain_chunk(load, 10, 4, CPU, 4) == 10  # 92,000 are needed
+    assert plain_chunk(load, 10, 8, CPU, 4) == 10  # 120,000 are needed
     assert plain_chunk(load, 10, 1, torch.device("cuda"), 4) == 10
-    assert plain_chunk(replace(load, batch=5), 10, 1, CPU, 4) == 10  # 19,640
+    assert plain_chunk(replace(load, batch=3), 10, 1, CPU, 4) == 10  # 12,281
     assert expected_gain_seconds(load, CPU) == 0
     assert expected_gain_seconds(replace(load, batch=8), CPU) > 0
     lenet = ModelCost(operations=34, written=38873.0, shared=83129.0, convolutions=2)
     cnn_small = ModelCost(operations=44, written=44241.0, shared=21843.0, convolutions=2)
-    for cost, chunk in (lenet, 1), (cnn_small, 10):  # 25,311 and 20,606 numbers an operation
-        assert plain_chunk(replace(load, cost=cost), 10, 1, CPU, 4) == chunk
+    for cost, batch, chunk in (
+        (lenet, 20, 1),
+        (cnn_small, 20, 1),
+        (cnn_small, 12, 10),
+    ):  # 25,311, 20,606, 12,562
+        assert plain_chunk(replace(load, cost=cost, batch=batch), 10, 1, CPU, 4) == chunk
     words = ["dataset=synthetic", "model=mlp", "model.hidden=[2048]", "device=cpu", "clients.per_round=3"]
     for more, chunk in (["local.batch_size=512", "threads=1"], 1), (["local.batch_size=2", "threads=1"], 3):
         assert Run(compose_config([*words, *more])).placement.choice.chunk == chunk
@@ -253,9 +259,9 @@ def test_an_lstm_of_onednn_is_neither_compiled_nor_vectorised(more: str, chunk: 
         (ModelCost(9, 40.0, 7853.0, 0, read=784), 10, 0.35e-3),
         (ModelCost(15, 841.0, 159013.0, 0, read=784), 10, 0.26e-3),
         (ModelCost(15, 841.0, 15013.0, 0, read=64), 5, 0.08e-3),
-        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 10, 6.1e-3),
-        (ModelCost(34, 38873.0, 83129.0, 2, read=3072), 10, 5.7e-3),
-        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 1, 0.67e-3),
+        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 10, 4.4e-3),
+        (ModelCost(34, 38873.0, 83129.0, 2, read=3072), 10, 4.6e-3),
+        (ModelCost(44, 44241.0, 21843.0, 2, read=784), 1, 0.53e-3),
         (ModelCost(15, 841.0, 159013.0, 0, read=784), 1, 0.12e-3),
     ],
     ids=["logistic", "mlp", "digits", "cnn_small", "lenet5", "cnn_small alone", "mlp alone"],
