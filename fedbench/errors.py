@@ -138,6 +138,12 @@ def users_line(error: BaseException) -> str | None:
     return None
 
 
+def failure(error: BaseException) -> str:
+    """What went wrong in a user's code, and where: `ValueError: too few (FILE, line 3)`."""
+    line = users_line(error)
+    return first_line(error, named=True) + (f" ({line})" if line else "")
+
+
 def counted(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

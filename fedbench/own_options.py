@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from fedbench.errors import OWN_CODE, DataError, UserError, first_line, unknown_option, users_line
+from fedbench.errors import OWN_CODE, DataError, UserError, failure, unknown_option
 from fedbench.fields import (
     REGISTERED,
     Choice,
@@ -73,9 +73,7 @@ def call_registered(group: str, chosen: Choice, here: Mapping[str, Any], ours: I
     except UserError:
         raise
     except Exception as error:
-        line = users_line(error)
-        reason = f"{first_line(error, named=True)}{f' ({line})' if line else ''}"
-        raise DataError(f"{what}: its function failed: {reason}") from error
+        raise DataError(f"{what}: its function failed: {failure(error)}") from error
 
 
 _ANNOTATED: dict[str, Callable[..., Any]] = {

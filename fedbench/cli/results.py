@@ -70,9 +70,9 @@ def best(argv: Sequence[str]) -> int:
     from fedbench.figures.lines import listed
     from fedbench.report.columns import METRICS, Shown
     from fedbench.report.ranking import rank
-    from fedbench.runs.metrics import is_own
+    from fedbench.runs.metrics import is_users
 
-    if args.metric is not None and args.metric not in METRICS and not is_own(args.metric):
+    if args.metric is not None and args.metric not in METRICS and not is_users(args.metric):
         allowed = "must be one of the columns of metrics.csv, or final_NAME or best_NAME of one"
         raise ConfigError("--metric", args.metric, allowed, METRICS)
     shown = Shown(args.to, listed(args.against), listed(args.columns), args.percent, args.digits)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedbench.config.identity import inputs
-from fedbench.errors import ConfigError, first_line, users_line
+from fedbench.errors import ConfigError, failure
 from fedbench.files import as_given
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,7 @@ def execute(key: str, names: Iterable[object]) -> None:
         try:
             _execute(file) if file else importlib.import_module(name)
         except (Exception, SystemExit) as error:
-            reason = first_line(error, named=True)
-            line = users_line(error)
-            where = f" ({line})" if line else ""
-            raise ConfigError(key, name, f"failed while it was executed: {reason}{where}") from error
+            raise ConfigError(key, name, f"failed while it was executed: {failure(error)}") from error
         executed[identifier] = content
 
 

@@ -182,10 +182,11 @@ def plain_chunk(load: Load, chunk: int, threads: int, device: torch.device, item
     and 3.0, in SCAFFOLD (16) 4.3, 3.3 and 4.5; in PAdaMFed (20) 4.2, 5.9 and 6.4, in AdaMasFL (20) 3.9, 6.9
     and 8.5, in PAdaMFed-VR (28) 8.3, 10.6 and 10.3.
     """
+    if device.type != "cpu":
+        return chunk
     enough = CONVOLVED if load.cost.convolutions else GRAIN
-    busy = load.cost.alone or _numbers_an_operation(load) >= enough * threads
-    if device.type != "cpu" or busy:
-        return 1 if device.type == "cpu" else chunk
+    if load.cost.alone or _numbers_an_operation(load) >= enough * threads:
+        return 1
     if threads != 1:
         return chunk
     passes = CACHE // L2 if load.vectors >= MANY else 1

@@ -24,7 +24,7 @@ OF_GLOBAL = ("global_loss", "global_accuracy")  # with eval.global_model
 OF_VALIDATION = ("validation_loss", "validation_accuracy")  # with dataset.validation
 _OVER_CLIENTS = ("mean", "worst", "std", "weighted")
 OF_CLIENTS = tuple(f"client_accuracy_{name}" for name in _OVER_CLIENTS)  # with eval.clients
-_OWN = re.compile(rf"(test|validation)_\w+|client_\w+_({'|'.join(_OVER_CLIENTS)})")
+_USERS = re.compile(rf"(test|validation)_\w+|client_\w+_({'|'.join(_OVER_CLIENTS)})")
 FINETUNED = tuple(f"finetuned_accuracy_{name}" for name in ("mean", "worst", "std"))
 FURTHER = (*(f"{part}_{name}" for part in ("test", "validation") for name in EVAL_METRICS), *FINETUNED)
 _OF_METRICS = (
@@ -33,7 +33,7 @@ _OF_METRICS = (
 )
 COLUMNS = (*ALWAYS, *OF_OBJECTIVE, *OF_GLOBAL, *OF_VALIDATION, *OF_CLIENTS, *_OF_METRICS, *FINETUNED)
 """All columns of metrics.csv, in order; a run has those that it asks for, and of metrics that its user has
-registered (`is_own`)."""
+registered (`is_users`)."""
 INTEGERS = ("round", "uplink_bytes", "downlink_bytes", "gradient_evaluations", "staleness_max")
 COSTS = ("virtual_time", "uplink_bytes", "downlink_bytes", "gradient_evaluations")
 GROWING = (*COSTS, "staleness_mean", "staleness_max", "wall_seconds")
@@ -48,16 +48,20 @@ COLUMN = "rounds_to_"
 """Prefix of a level: the column of runs.csv with the rounds needed to reach it, empty if never reached."""
 
 
-def is_own(name: str) -> bool:
+def is_users_column(name: str) -> bool:
+    """Whether a name is, by its form, that of a column of a metric that fedbench does not have."""
+    return _USERS.fullmatch(name) is not None and name not in COLUMNS
+
+
+def is_users(name: str) -> bool:
     """Whether a column or an outcome is, by its form, of a metric that fedbench does not have."""
-    column = column_of(name)
-    return _OWN.fullmatch(column) is not None and column not in COLUMNS
+    return is_users_column(column_of(name))
 
 
 def there(known: Sequence[str], names: Iterable[str]) -> list[str]:
     """Those of the `known` columns or outcomes that are among `names`; then those of users' metrics."""
     found = dict.fromkeys(names)
-    return [*(name for name in known if name in found), *filter(is_own, found)]
+    return [*(name for name in known if name in found), *filter(is_users, found)]
 
 
 def columns(asked: Eval, validated: bool) -> list[str]:
@@ -101,11 +105,8 @@ def outcome_of(column: str) -> str:
     """What a run comes to in a column of metrics.csv, by its name among outcomes. Other names stay."""
     if column == "test_accuracy":
         return "final_accuracy"
-    return (
-        f"final_{column}"
-        if column in (*SCORES, "test_loss") or (is_own(column) and column == column_of(column))
-        else column
-    )
+    measured = column in (*SCORES, "test_loss") or is_users_column(column)
+    return f"final_{column}" if measured else column
 
 
 def column_of(outcome: str) -> str:
@@ -118,7 +119,7 @@ def judging(metric: str | None, held_out: bool) -> str:
     """What a search looks at by a metric of eval.metrics, or None for the accuracy, measured on held-out
     samples if there are any; or by a column of metrics.csv."""
     on = "validation" if held_out else "test"
-    return metric if metric in COLUMNS or (metric and is_own(metric)) else f"{on} {metric or 'accuracy'}"
+    return metric if metric in COLUMNS or (metric and is_users(metric)) else f"{on} {metric or 'accuracy'}"
 
 
 def ends_of(rows: Sequence[Mapping[str, Any]], k: int, diverged: bool) -> dict[str, float | None]:
@@ -146,7 +147,7 @@ def _number(cell: Any) -> float:
 def ends(name: str, metric: str) -> tuple[float, float]:
     """The least and the largest number that a column or an outcome of that name can be. `metric`: what an
     accuracy is."""
-    if is_own(name):
+    if is_users(name):
         return -math.inf, math.inf
     least = worst(metric) if "accuracy" in name else 0.0
     is_share = any(share in name for share in ("accuracy", "f1", "recall", "auroc", "average_precision"))
@@ -176,7 +177,7 @@ _ASKS = {
 def asked_by(column: str) -> list[str]:
     """The keys that ask for a column of metrics.csv; none for one that every run has."""
     keys = [key for start, key in _ASKS.items() if column.startswith(start)]
-    return [*keys, "eval.metrics"] if column in _OF_METRICS or is_own(column) else keys
+    return [*keys, "eval.metrics"] if column in _OF_METRICS or is_users(column) else keys
 
 
 R = TypeVar("R", bound=Mapping[str, Any])

@@ -18,7 +18,17 @@ from fedbench.config.options import with_defaults
 from fedbench.errors import DataError
 from fedbench.files import seen_from_here
 from fedbench.runs.lists import runs_of
-from fedbench.runs.metrics import COLUMNS, ENDS, column_of, ends_of, is_own, judging, outcome_of, worst
+from fedbench.runs.metrics import (
+    COLUMNS,
+    ENDS,
+    column_of,
+    ends_of,
+    is_users,
+    is_users_column,
+    judging,
+    outcome_of,
+    worst,
+)
 from fedbench.runs.run_directory import CONFIG, FAILED, METRICS, SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
@@ -170,9 +180,9 @@ class Run:
         """The outcome of that name, or the last value of that column of metrics.csv; None if not a number."""
         if (said := number(self.summary.get(name))) is not None:
             return said
-        if name not in COLUMNS and not (is_own(name) and column_of(name) == name):
+        if name not in COLUMNS and not is_users_column(name):
             lacks = self.files.has(METRICS) and column_of(name) not in self.files.columns  # at its first line
-            return number(self._ends.get(name)) if not lacks and (name in ENDS or is_own(name)) else None
+            return number(self._ends.get(name)) if not lacks and (name in ENDS or is_users(name)) else None
         values = [*self.metrics[name].dropna()] if name in self.metrics else []
         return number(float(values[-1])) if values else None
 

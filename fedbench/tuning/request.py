@@ -20,7 +20,7 @@ from fedbench.config.places import SWEEPS, TUNINGS
 from fedbench.errors import ConfigError, UsageError, word
 from fedbench.figures.results import FINAL, TRIALS, TUNING
 from fedbench.files import read_json, write_json
-from fedbench.runs.metrics import SCORES, asked_by, columns, is_own, judging, sign, worst
+from fedbench.runs.metrics import SCORES, asked_by, columns, is_users, judging, sign, worst
 from fedbench.sweeps.launch import Sweep
 from fedbench.sweeps.plan import points
 from fedbench.tuning.methods import defaults_of, smaller, usual_values
@@ -234,7 +234,7 @@ def _not_measured(metric: str, config: Config) -> str:
     if config.target is not None:
         return "target must be null"
     known = (*EVAL_METRICS, *config.eval.metrics, *SCORES)
-    if metric not in known and not (is_own(metric) and metric in columns(config.eval, True)):
+    if metric not in known and not (is_users(metric) and metric in columns(config.eval, True)):
         allowed = f"must be one of {', '.join(EVAL_METRICS)}, or a measured column of metrics.csv"
         raise ConfigError("--metric", metric, allowed, known)
     if metric in EVAL_METRICS or metric in config.eval.metrics:

@@ -61,6 +61,15 @@ def test_a_partition_is_what_its_function_says(fedbench: Call) -> None:
     assert "p.png" in fedbench.done("plot", "--partition", "r", "--out", "p.png")
 
 
+def refused(fedbench: Call, module: str, group: str, function: str) -> str:
+    """What a run says of a user's function `mine`, written from its parameters on, and begins nothing."""
+    register = f"register_{group}"
+    write(f"from fedbench.{module} import {register}\n@{register}('mine')\ndef mine({function}\n")
+    line = fedbench.refused(*WORDS, f"{group}=mine", "hydra.run.dir=r")
+    assert not Path("r/metrics.csv").exists()
+    return line
+
+
 def test_a_partition_may_list_the_rows_of_each_client(fedbench: Call) -> None:
     write("from fedbench.data import register_partition\n"
           "@register_partition('thirds')\n"
@@ -89,12 +98,11 @@ def test_a_partition_may_list_the_rows_of_each_client(fedbench: Call) -> None:
     ],
 )
 def test_what_a_partition_may_not_return(fedbench: Call, result: str, said: str) -> None:
-    code = "from fedbench.data import register_partition\n@register_partition('mine')\n"
-    write(f"{code}def mine(labels, clients):\n    labels[0] = 4\n    return {result}\n")
-    line = fedbench.refused(*WORDS, "partition=mine", "hydra.run.dir=r")
+    line = refused(
+        fedbench, "data", "partition", f"labels, clients):\n    labels[0] = 4\n    return {result}"
+    )
     assert "partition=mine: its function" in line
     assert said in line
-    assert not Path("r/metrics.csv").exists()
 
 
 def jobs(directory: str) -> list[dict[str, str]]:
@@ -161,12 +169,9 @@ def test_a_law_of_ones_own_draws_as_fedbenchs(fedbench: Call) -> None:
     ],
 )
 def test_what_a_delay_may_not_return(fedbench: Call, result: str, said: str) -> None:
-    code = "from fedbench.schedule import register_delay\n@register_delay('mine')\n"
-    write(f"{code}def mine(client, n, bits):\n    return {result}\n")
-    line = fedbench.refused(*WORDS, "delay=mine", "hydra.run.dir=r")
+    line = refused(fedbench, "schedule", "delay", f"client, n, bits):\n    return {result}")
     assert "delay=mine: " in line
     assert said in line
-    assert not Path("r/metrics.csv").exists()
 
 
 def test_another_function_is_another_run(fedbench: Call) -> None:
