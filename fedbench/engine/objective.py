@@ -209,6 +209,7 @@ class Objective:
         self.model, self.data, self.loss = model.train(), data, loss
         self.weight_decay, self.scale = weight_decay, scale
         self.layout = Layout(model)
+        self.dtype = next(model.parameters()).dtype  # tokens are integers, so not the input's
         # run-time inputs of our own layers (see fedbench.models.layers), set at every call
         persistent = set(model.state_dict())
         buffers = dict(model.named_buffers())
@@ -303,7 +304,7 @@ class Objective:
             x = add_noise(x, key, rows(self.data.noise, batch.samples))
         real, of_layers = None, dict[str, Tensor]()
         if batch.real is not None:
-            real = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(x.dtype)
+            real = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(self.dtype)
             of_layers.update(dict.fromkeys(self.masks, real))
         for layer, name in enumerate(self.keys):
             assert batch.keys is not None

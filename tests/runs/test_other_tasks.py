@@ -218,3 +218,27 @@ def test_a_users_own_data_set_on_the_command_line(
     assert main(["replay", "one"]) == 0
     assert main([*words, "dataset.nois=0.3"]) == 2
     assert "dataset.nois=0.3: no such key; dataset=stations has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("method", "engine"),
+    [
+        *((method, "vmap") for method in ("ifca", "fedproto", "fedntd", "moon")),
+        pytest.param("ifca", "compile", marks=pytest.mark.slow),
+    ],
+)
+def test_methods_that_look_at_outputs_see_the_same_of_tokens_in_every_engine(
+    method: str, engine: str, tmp_path: Path
+) -> None:
+    # clients of unequal sizes: a mini-batch is filled up, and what fills it has the weight 0
+    words = [
+        f"algorithm={method}", "dataset=reviews", "model=embedding_rnn", "model.hidden=6",
+        "clients.total=6", "rounds=3", "local.steps=null", "local.epochs=1", "dtype=float64", "eval.every=1",
+        "algorithm.lr=0.2", "model.embedding=5",
+    ]  # fmt: skip
+    losses = []
+    for name in ("loop", engine):
+        run(tmp_path / name, *words, f"engine={name}")
+        losses.append([float(row["test_loss"]) for row in read(tmp_path / name / "metrics.csv")])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+    assert losses[0][0] != losses[0][-1]
