@@ -237,10 +237,9 @@ def run(
             config, place = composed.config, composer.place(composed)
     place = Path(directory) if directory is not None else place
     if finished(RunDirectory(place), config) is None:  # a finished run is reported without torch
-        from fedbench.runs.run import Run as ComputedRun
-        from fedbench.sweeps.job import session
+        from fedbench.sweeps.job import run_here
 
-        ComputedRun(config, session()).go(place)
+        run_here(config).go(place)
     return Run(place)
 
 

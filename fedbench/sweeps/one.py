@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import configure_log
@@ -26,7 +27,10 @@ from fedbench.runs.run_directory import RunDirectory
 from fedbench.runs.signals import stop_with_parent
 from fedbench.runs.stored import finished, refuse_other
 from fedbench.sweeps.formats import evaluations
-from fedbench.sweeps.job import computed, finished_line, prepared, session
+from fedbench.sweeps.job import computed, finished_line, prepared, run_here
+
+if TYPE_CHECKING:
+    from fedbench.runs.run import Run
 
 
 def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> None:
@@ -51,10 +55,9 @@ def run(composer: Composer, composed: Composed, group: ProcessGroup = ALONE) -> 
         return
     if group.is_writer:
         configure_log(cfg.hydra.hydra_logging, cfg.hydra.verbose)
-    from fedbench.runs.run import Run
 
     def make() -> Run:
-        made = Run(config, session(), group)
+        made = run_here(config, group)
         if group.is_writer:
             made.refuse_full_disk(here.path)
         return made

@@ -156,8 +156,7 @@ def examined(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
     Raises a UserError that names the run."""
     if not runs:  # and torch is not needed
         return []
-    from fedbench.runs.run import Run
-    from fedbench.sweeps.job import session
+    from fedbench.sweeps.job import run_here
 
     known: dict[str, tuple[float, int]] = {}
     found = []
@@ -167,7 +166,7 @@ def examined(runs: Sequence[PlannedRun], of: int) -> list[PlannedRun]:
         )
         if but_for_the_seed not in known:
             with naming_the_run(run.choices, of):
-                made = Run(run.config, session())
+                made = run_here(run.config)
                 made.refuse_full_disk(run.place)
                 known[but_for_the_seed] = made.seconds, made.memory
         seconds, memory = known[but_for_the_seed]
