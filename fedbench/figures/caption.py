@@ -19,6 +19,8 @@ from fedbench.files import seen_from_here
 from fedbench.runs.records import Run
 
 _STOPS = {"target": "at the target", "patience": "without further improvement"}  # key -> how a run ends by it
+TASK = {"dataset": style.dataset, "model": style.model, "partition": style.partition}
+"""What a run learns: key -> its words, from the run's choices."""
 _COUNTS = ("clients.total", "clients.per_round", "schedule.concurrency", "local.steps", "local.epochs",
            "local.batch_size", "local.batch_share")  # fmt: skip
 
@@ -40,8 +42,7 @@ def agreed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def settings_line(shared: Mapping[str, Any]) -> str:
     """Shared settings in words: `Fashion-MNIST, CNN, Dirichlet(0.5), N=100, S=10, K=5, B=32`."""
-    said = {"dataset": style.dataset, "model": style.model, "partition": style.partition}
-    parts = [word(shared) for key, word in said.items() if shared.get(key)]
+    parts = [word(shared) for key, word in TASK.items() if shared.get(key)]
     if shared.get("schedule") not in (None, "sync"):
         parts.append(style.option(shared["schedule"]))
     if shared.get("delay") not in (None, "none"):

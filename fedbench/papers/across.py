@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fedbench.fields import AVERAGE
 from fedbench.papers.claims import Claim, Measure, Reading, Readings, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in
+from fedbench.papers.evidence import runs_in
+from fedbench.papers.figure import Figure, Paper, Search, picture
 from fedbench.papers.measures import Flat, Leads, Moves, Slope
 from fedbench.papers.scores import OverTasks, Range
 

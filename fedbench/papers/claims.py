@@ -29,6 +29,7 @@ class Numbers:
     each seed. `gap`: by seed, ours minus the best other's or the published number. `rows`: the runs behind
     it. `detail`: what else a reader should know. `limit`: why it cannot agree, whatever the seeds say.
     `exact`: nothing in it is random, so one value suffices. `words`: which of several settings it is.
+    `chosen`: whose settings are the best of those shown, if any are.
     """
 
     ours: str = ""
@@ -41,6 +42,7 @@ class Numbers:
     limit: str = ""
     exact: bool = False
     words: str = ""
+    chosen: str = ""
 
     @property
     def word(self) -> str:

@@ -7,7 +7,7 @@ seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.results import PARTS, rounds_file
+from fedbench.figures.results import PARTS
+from fedbench.figures.results import read as read_runs
 from fedbench.figures.style import of_algorithm
 from fedbench.files import read_json
 from fedbench.runs.lists import RUNS_CSV
+from fedbench.runs.records import Run
 
 SCALES = ("smoke", "cpu", "paper")
 MADE = "made.json"
 """What kept results were made from and with: figure, scale, digest, command, files, shared choices, ..."""
+TUNING_CSV = "tuning.csv"
+"""Every configuration that a figure's searches tried."""
 LEVEL = 0.9
 """A method counts as near the best accuracy if it reaches at least this share of it."""
-STEPS = {"algorithm.lr", "algorithm.server_lr", "algorithm.beta"}
+STEPS = ("algorithm.lr", "algorithm.server_lr", "algorithm.beta")
 """What a theorem gives where no number is chosen."""
 Filter = Mapping[str, Any]  # column -> value it must have; "a|b": one of them; "!value": must not have it
 
@@ -38,12 +42,11 @@ class Untested(Exception):
 class Evidence:
     """What one figure's sweeps produced.
 
-    `runs`: columns of runs.csv (dir, all choices, status, final_accuracy, ...) and the stage, the first part
-    of `dir`. `rounds`: columns of rounds.csv (the metrics), and dir and seed of the run. `settings`: choices
-    that all runs share, under dotted keys. `tables`:
-    the CSV tables that the figure draws, by name. `made`: the content of made.json. `tuned_on_test`: whether
-    hyper-parameters were searched by test accuracy. `best_on_test`: whether they are the best of the runs
-    shown, by the test accuracy of the same seeds.
+    `records`: its runs. `runs`: a row for each: its stage and name (`dir`), its choices, its outcome, and
+    `hyper.<name>` of its hyper-parameters. `rounds`: the measurements of all of them, with `dir` and `seed`.
+    `settings`: choices that all runs share, under dotted keys. `tables`: the CSV tables that the figure
+    draws, by name. `tuning`: every configuration that was tried before, from tuning.csv. `made`: the content
+    of made.json.
     """
 
     runs: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -51,9 +54,21 @@ class Evidence:
     settings: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=lambda: {"scale": "paper"})
-    tuned_on_test: bool = False
-    best_on_test: bool = False
+    tuning: pd.DataFrame = field(default_factory=pd.DataFrame)
+    records: Sequence[Run] = ()
     known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def tuned_on_test(self) -> bool:
+        """Whether hyper-parameters were searched by test accuracy."""
+        return len(self.tuning) > 0 and not self.made.get("validation")
+
+    @property
+    def best_on_test(self) -> bool:
+        """Whether some are the best of the runs shown, by the test accuracy of the same seeds: a table says
+        it."""
+        return any(("chosen" in one and len(one) > 0) or ("tuned" in one and one.tuned.any())
+                   for one in self.tables.values())  # fmt: skip
 
     def once(self, find: Callable[..., Any], method: str, where: Filter, *more: object) -> Any:
         """`find` of the `rows` of a method, looked for once for all claims. Raises Untested."""
@@ -87,28 +102,41 @@ def read(directory: Path) -> Evidence | None:
     content = made(directory)
     if content is None:
         return None
-    runs, rounds = tables(directory)
-    drawn = [file for file in content.get("files", []) if file.endswith(".csv")]
-    found = {name.removesuffix(".csv"): directory / name for name in sorted(drawn)}
+    records = read_runs([directory]) if (directory / RUNS_CSV).is_file() else []
+    drawn = [directory / name for name in sorted(content.get("files", [])) if name.endswith(".csv")]
+    others = {file.stem: pd.read_csv(file) for file in drawn if file.is_file()}
     settings = {key: value for key, value in content.get("shared", {}).items() if value is not None}
-    others = {name: pd.read_csv(file) for name, file in found.items() if file.is_file()}
-    on_test = (directory / "tuning.csv").is_file() and not content.get("validation")
-    best = any(("chosen" in one and len(one) > 0) or ("tuned" in one and one.tuned.any())
-               for one in others.values())  # fmt: skip
-    return Evidence(runs, rounds, settings, others, content, on_test, best)
+    tried = pd.read_csv(file) if (file := directory / TUNING_CSV).is_file() else pd.DataFrame()
+    return Evidence(frame(records), measured(records), settings, others, content, tried, records)
 
 
-def tables(directory: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A figure's runs.csv with the stage of every run, and its rounds.csv with dir and seed of the run; empty
-    without them."""
-    if not (directory / RUNS_CSV).is_file():
-        return pd.DataFrame(), pd.DataFrame()
-    files = directory / RUNS_CSV, rounds_file(directory)
-    runs, rounds = (pd.read_csv(file, low_memory=False) for file in files)
-    parts = tuple(f"{part}." for part in PARTS)
-    runs = runs[[name for name in map(str, runs) if not name.startswith(parts)]]
-    runs = pd.concat([runs, runs.dir.str.split("/").str[0].rename("stage")], axis=1)
-    return runs, rounds.merge(runs[["run", "dir", "seed"]], on="run")
+def runs_in(out: Path, *stages: str) -> list[Run]:
+    """The runs whose tables are in `out`, stage by stage: of these stages, or of all by their names."""
+    found: dict[str, list[Run]] = {}
+    for run in read_runs([out]):
+        found.setdefault(Path(run.source).parent.name, []).append(run)
+    return [run for stage in stages or sorted(found) for run in found.get(stage, ())]
+
+
+def name_of(run: Run) -> str:
+    """The `dir` of a kept run: its stage and its name."""
+    return "/".join(run.directory.parts[-2:])
+
+
+def frame(runs: Iterable[Run]) -> pd.DataFrame:
+    """Runs as a table: `Evidence.runs`."""
+    return pd.DataFrame([
+        {**run.choices, **{key: value for key, value in run.summary.items() if key not in PARTS},
+         **{f"hyper.{key}": value for key, value in run.hyper.items()},
+         "dir": name_of(run), "stage": run.directory.parent.name}
+        for run in runs
+    ])  # fmt: skip
+
+
+def measured(runs: Iterable[Run]) -> pd.DataFrame:
+    """The measurements of runs: `Evidence.rounds`."""
+    parts = [run.metrics.assign(dir=name_of(run), seed=run.choices.get("seed")) for run in runs]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
@@ -192,7 +220,7 @@ def _configurations(rows: pd.DataFrame, but: str = "") -> tuple[pd.Series, pd.Se
     """For each row: whether its step sizes come from the theorem, and the index of its configuration, without
     the key `but`."""
     untouched = pd.Series(True, index=rows.index)
-    for key in STEPS & set(rows.columns) - {but}:
+    for key in {*STEPS} & set(rows.columns) - {but}:
         untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
     choices = [key for key in map(str, rows) if key.startswith("algorithm.") and key != but]
     keys = [key for key in choices if rows[key].nunique(dropna=False) > 1]

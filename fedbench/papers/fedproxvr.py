@@ -15,7 +15,8 @@ import pandas as pd
 from fedbench.figures.style import option
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim, Measure, Reading, Readings, on_figure
-from fedbench.papers.figure import Figure, Paper, Search, picture, runs_in, save_table
+from fedbench.papers.evidence import runs_in
+from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
 from fedbench.papers.measures import Leads, Moves, Near
 from fedbench.papers.scores import Column
 from fedbench.runs.records import Run, number

@@ -24,11 +24,9 @@ from fedbench.config.options import conf_dir
 from fedbench.config.overrides import Grid, Value, first_values, parse, typed, written
 from fedbench.config.places import CHANGED, SHOWN, SMOKE, SWEEPS
 from fedbench.errors import ConfigError
-from fedbench.figures.results import read
 from fedbench.files import write_text
 from fedbench.papers.claims import Claim
-from fedbench.papers.evidence import SCALES
-from fedbench.runs.records import Run
+from fedbench.papers.evidence import SCALES, runs_in
 from fedbench.sweeps.plan import of_file
 from fedbench.tuning.search import Effort, draws
 from fedbench.tuning.tune import write_table
@@ -133,14 +131,6 @@ class Paper:
         """The claims that come first, and the figure beside each."""
         named = {claim.name: claim for claim in self.claims}
         return [(named[name], figure) for name, figure in self.first.items()]
-
-
-def runs_in(out: Path, *stages: str) -> list[Run]:
-    """The runs whose tables are in `out`, stage by stage: of these stages, or of all by their names."""
-    found: dict[str, list[Run]] = {}
-    for run in read([out]):
-        found.setdefault(Path(run.source).parent.name, []).append(run)
-    return [run for stage in stages or sorted(found) for run in found.get(stage, ())]
 
 
 def picture(

@@ -69,6 +69,7 @@ class Leads(Measure):
             tuple(now.rows.values()),
             "; ".join(filter(None, [f"behind {', '.join(behind)}" if behind else "", last])),
             now.bound,
+            chosen=now.chosen,
         )
 
 
@@ -192,7 +193,7 @@ class Flat(Measure):
             margin,
             {f"at {value:g}": column for value, column in seeds.items()},
             None,
-            (rows,),
+            (rows, data.rows(best, self.where)) if best != rows.algorithm.iloc[0] else (rows,),
             f"{percent(lowest)} is {LEVEL:g} of {short(best)}'s highest; varies by {said(ranges)}; {each}",
         )
 

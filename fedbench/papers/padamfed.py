@@ -15,7 +15,7 @@ from typing import Any
 
 from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Measure, Readings, on_figure
-from fedbench.papers.evidence import Filter, tables
+from fedbench.papers.evidence import Filter, frame, runs_in
 from fedbench.papers.figure import Figure, Paper, picture, save_table
 from fedbench.papers.measures import Above, InSettings, Leads, Moves
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
@@ -96,7 +96,7 @@ def averaging(out: Path) -> list[Path]:
     best, as a table."""
     levels = tuple(LEVELS.values())
     files = picture(out, "average", "algorithm.lr", rows="partition", levels=levels, by=METHOD)
-    table = widths(tables(out)[0], "algorithm.lr", "partition", LEVELS)
+    table = widths(frame(runs_in(out)), "algorithm.lr", "partition", LEVELS)
     return [*files, *save_table(table, out, "widths")]
 
 

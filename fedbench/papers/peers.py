@@ -26,8 +26,18 @@ from fedbench.config.config import flat
 from fedbench.config.grouping import settings
 from fedbench.config.overrides import written
 from fedbench.papers.claims import Claim, on_figure
-from fedbench.papers.evidence import Untested, diverged, rows_of, said, short, tables, tuned
-from fedbench.papers.figure import Figure, Paper, experiment, picture, runs_in, save_table
+from fedbench.papers.evidence import (
+    Untested,
+    diverged,
+    frame,
+    measured,
+    rows_of,
+    runs_in,
+    said,
+    short,
+    tuned,
+)
+from fedbench.papers.figure import Figure, Paper, experiment, picture, save_table
 from fedbench.papers.measures import Leads, Near
 
 PEERS = Path(__file__).with_name("peers.yaml")
@@ -68,7 +78,8 @@ class Table:
 def write(table: Table, out: Path) -> list[Path]:
     """Write the table as CSV and Markdown, with a row for each cell that was run, and draw its curves.
     Returns the files."""
-    ours, rounds = tables(out)
+    runs = runs_in(out)
+    ours, rounds = frame(runs), measured(runs)
     made = pd.DataFrame([
         {"setting": setting, "method": short(str(method)), "published": _published(lines),
          **_ours(table, ours, rounds, _where(str(where)), str(method)), "note": lines.note.iloc[0]}
@@ -77,7 +88,7 @@ def write(table: Table, out: Path) -> list[Path]:
     absent = int((made["ours (n)"] == "").sum())
     made = made[made["ours (n)"] != ""]
     made = made.loc[:, (made != "").any() | made.empty]  # without rows it still has its titles
-    configs = [run.choices for run in runs_in(out)]
+    configs = [run.choices for run in runs]
     chosen = "chosen" in made and len(made) > 0
     files = save_table(made, out, "table", *_text(table, configs, absent, chosen))
     for y in table.curves.get("y", ()):

@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from fedbench.config.places import SHOWN, SMOKE
-from fedbench.figures import caption
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
+from fedbench.papers.behind import on_test, what_was_run
 from fedbench.papers.claims import WORDS, Claim, Numbers, Way, counts, ways, word_of
-from fedbench.papers.evidence import STEPS, Evidence, made, read
+from fedbench.papers.evidence import Evidence, made, read
 from fedbench.papers.figure import Paper, markdown, shown
 from fedbench.papers.figure_page import CLAIMS, section
 from fedbench.tuning.tune import write_table
@@ -112,34 +112,6 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
 # ---- a claim in numbers ----------------------------------------------------------------------------------
 
 
-def what_was_run(way: Way, data: Evidence | None) -> str:
-    """Data, network, partition, N, S, K, T, seeds and step sizes of the runs behind a way to read a claim:
-    `EMNIST, RNN, iid, N=100, S=10, K=5, B=32, T=400, seeds 0 1 2, steps of its theorem`. Empty without
-    runs."""
-    rows = [part for part in way.numbers.rows if "dir" in part and "seed" in part]
-    if data is None or not rows:
-        return ""
-    ours = rows[0]
-    cells = ours.to_numpy(object)
-    shared_by_all = (cells == cells[0]).all(axis=0)  # what is missing equals nothing
-    same: dict[str, Any] = {str(key): value for key, value, is_same
-                            in zip(ours, cells[0], shared_by_all, strict=True) if is_same}  # fmt: skip
-    shared = {key: int(value) if isinstance(value, float) and value.is_integer() else value
-              for key, value in {**same, **data.settings}.items()}  # fmt: skip
-    seeds = sorted({int(seed) for part in rows for seed in part.seed})
-    steps = [f"{key.rpartition('.')[2]}={same[key]}" for key in sorted(STEPS) if key in same]
-    numbers = map(str, ours.select_dtypes("number"))
-    swept = [key for key in numbers if "." in key and 1 < ours[key].nunique() < 10]
-    varied = [f"{key.rpartition('.')[2]}={' '.join(f'{value:g}' for value in sorted(ours[key].unique()))}"
-              for key in swept]  # fmt: skip
-    free = not any(key in ours and ours[key].notna().any() for key in STEPS)
-    return ", ".join(filter(None, [
-        caption.settings_line(shared), f"T={shared['rounds']}" if "rounds" in shared else "",
-        f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}",
-        *varied, "steps of its theorem" if free else " ".join(steps),
-    ]))  # fmt: skip
-
-
 def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
     """The rows of claims.csv: one for each way to read it."""
     for way in results.ways[claim]:
@@ -167,7 +139,7 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
             "low": low,
             "high": high,
             "notes": "; ".join(filter(None, reasons)),
-            "tuned_on_test": bool(data and (data.tuned_on_test or data.best_on_test)),
+            "tuned_on_test": bool(data and on_test(way, data)),
             "command": made_by.get("command", ""),
         }
 

@@ -25,6 +25,7 @@ from fedbench.papers.evidence import (
     until,
 )
 from fedbench.papers.untuned import over_tasks
+from fedbench.papers.untuned import scores as relative_scores
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Compared:
     """Scores of a method and of others, more being better. `pairs`: other -> our scores and its own, by seed;
     `words`: method -> its score in words; `rows`: method -> the runs behind it; `last`: method -> its last
     evaluations in words, where the score flatters noisy methods; `bound`: why a score is a bound only;
-    `beside`: other -> our own score in words, where it depends on the other."""
+    `beside`: other -> our own score in words, where it depends on the other. `chosen`: how the settings that
+    count were chosen from those shown."""
 
     pairs: Mapping[str, tuple[pd.Series, pd.Series]]
     words: Mapping[str, str]
@@ -40,6 +42,7 @@ class Compared:
     last: Mapping[str, str] = field(default_factory=dict)
     bound: str = ""
     beside: Mapping[str, str] = field(default_factory=dict)
+    chosen: str = ""
 
 
 FEWEST_TASKS = 3
@@ -98,16 +101,20 @@ class OverTasks:
     how: str
 
     def __call__(self, data: Evidence, names: Sequence[str], _: Filter) -> Compared:
-        table = next((one for one in data.tables.values() if "relative" in one), pd.DataFrame())
-        absent = [name for name in names if table.empty or name not in set(table.method)]
+        table = relative_scores(data.records) if data.records else pd.DataFrame({"method": []})
+        absent = [name for name in names if name not in set(table.method)]
         if absent:
             raise Untested(f"no runs of {', '.join(absent)}")
-        rows = {name: table[table.method == name] for name in names}
-        if rows[names[0]].task.nunique() < FEWEST_TASKS:
+        parts = {name: table[table.method == name] for name in names}
+        if (tasks := parts[names[0]].task.nunique()) < FEWEST_TASKS:
             raise Untested(f"fewer than {FEWEST_TASKS} tasks")
-        scores = {name: over_tasks(part, self.how).droplevel("method") for name, part in rows.items()}
+        scores = {name: over_tasks(part, self.how).droplevel("method") for name, part in parts.items()}
         words = {name: said(score, "relative") for name, score in scores.items()}
-        return Compared(_paired(names, scores), words, rows)
+        rows = {name: data.runs[data.runs.dir.isin(part.dir)] for name, part in parts.items()}
+        tuned = {short(name): part.tried.iloc[0] for name, part in parts.items() if part.tuned.any()}
+        many = " or ".join(map(str, sorted({*tuned.values()})))
+        how = f"{', '.join(tuned)}: the best of {many} settings on the first task, by the same seeds"
+        return Compared(_paired(names, scores), words, rows, chosen=f"{tasks} tasks; {how}" if tuned else "")
 
 
 @dataclass(frozen=True)

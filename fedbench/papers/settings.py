@@ -11,7 +11,8 @@ from fedbench.config.grouping import plain
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
 from fedbench.files import write_text
-from fedbench.papers.figure import markdown, runs_in
+from fedbench.papers.evidence import runs_in
+from fedbench.papers.figure import markdown
 from fedbench.runs.records import Run
 from fedbench.tuning.tune import write_table
 

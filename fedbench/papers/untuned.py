@@ -10,7 +10,8 @@ import pandas as pd
 from fedbench.config.grouping import differing, split
 from fedbench.errors import DataError
 from fedbench.figures import caption, style
-from fedbench.papers.figure import runs_in, save_table
+from fedbench.papers.evidence import name_of, runs_in
+from fedbench.papers.figure import save_table
 from fedbench.runs.records import Run
 from fedbench.tuning.tune import write_table
 
@@ -18,13 +19,14 @@ from fedbench.tuning.tune import write_table
 def scores(runs: Sequence[Run]) -> pd.DataFrame:
     """Judge every method by one setting: the one that is best on its schedule's first task.
 
-    A row per schedule, task, method and seed: setting, tuned (whether the method has several settings),
-    accuracy, that of the task's best method with the same seed (`best`), their ratio (`relative`). A method
-    is an algorithm with its named variant; its other hyper-parameters that vary are its setting. The best
-    method of a task, at its best setting, has the highest mean accuracy over seeds. Each seed is compared
-    with the same seed of that method, because the seed also determines the partition. If that run diverged
-    or is missing, the comparison is with the method's mean. Diverged runs count as accuracy 0; failed ones
-    are left out. Raises DataError if there is nothing to compare.
+    A row per schedule, task, method and seed: the run (`dir`), its setting, tried (how many settings the
+    method has), tuned (whether it has several), accuracy, that of the task's best method with the same seed
+    (`best`), their ratio (`relative`). A method is an algorithm with its named variant; its other
+    hyper-parameters that vary are its setting. The best method of a task, at its best setting, has the
+    highest mean accuracy over seeds. Each seed is compared with the same seed of that method, because the
+    seed also determines the partition. If that run diverged or is missing, the comparison is with the
+    method's mean. Diverged runs count as accuracy 0; failed ones are left out. Raises DataError if there is
+    nothing to compare.
     """
     runs = [run for run in runs if run.status in ("completed", "starved", "diverged")]
     if not runs:
@@ -45,6 +47,7 @@ def _score(run: Run, keys: Sequence[str], varied: Sequence[str]) -> dict[str, ob
     setting = [key for key in varied if key not in variant]
     shown = [key for key in keys if key in run.choices and key not in ("schedule", "delay")]
     return {
+        "dir": name_of(run),
         "schedule": str(run.choices.get("schedule") or "sync"),
         "task": style.line(shown, run.choices),
         "method": " ".join(str(run.choices.get(key)) for key in ("algorithm", *variant)),
@@ -64,9 +67,8 @@ def _of_schedule(frame: pd.DataFrame) -> pd.DataFrame:
     winners = frame[frame.set_index(case).index.isin(first) & (frame.accuracy > 0)]
     kept = kept.join(winners.groupby(["task", "seed"]).accuracy.mean().rename("best"), on=["task", "seed"])
     kept["best"] = kept.best.fillna(kept.task.map(mean.groupby("task").max()))
-    kept["tuned"] = kept.method.map(frame.groupby("method", sort=False).setting.nunique() > 1)
-    columns = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best"]
-    return kept[columns].assign(relative=kept.accuracy / kept.best)
+    kept["tried"] = kept.method.map(frame.groupby("method", sort=False).setting.nunique())
+    return kept.assign(tuned=kept.tried > 1, relative=kept.accuracy / kept.best)
 
 
 def by_task(table: pd.DataFrame) -> pd.Series:
@@ -91,7 +93,8 @@ def write_untuned(out: Path) -> list[Path]:
     }).unstack("method")[means.columns]  # fmt: skip
     made = pd.concat([means, ends.rename({"median": "median of tasks", "min": "worst task"}, level=1)])
     made.index.names = ["schedule", "task"]
-    write_table(out / "untuned.csv", table)
+    shown = ["schedule", "task", "method", "setting", "tuned", "seed", "accuracy", "best", "relative"]
+    write_table(out / "untuned.csv", table[shown])
     return [out / "untuned.csv", *save_table(made.reset_index(), out, "tasks", _text(table, runs))]
 
 

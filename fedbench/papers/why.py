@@ -1,5 +1,5 @@
-"""How a claim has its word: `fedbench figures --why CLAIM` prints the numbers by seed, their runs and
-commands."""
+"""How a claim has its word: `fedbench figures --why CLAIM` prints the numbers by seed, how the methods were
+tuned, their runs and commands."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from fedbench.config.overrides import written
 from fedbench.errors import ConfigError, counted
 from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
+from fedbench.papers.behind import method_of, runs_behind, searches, steps, what_was_run
 from fedbench.papers.claims import AGREES, DISAGREES, FEWEST_SEEDS, MIXED, Claim, Way, counts, word_of
-from fedbench.papers.report import Results, gather, what_was_run
+from fedbench.papers.report import Results, gather
 from fedbench.runs.lists import RUNS_CSV
 
 
@@ -48,6 +49,10 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
     numbers, figure = way.numbers, way.reading.figure
     if ran := what_was_run(way, results.evidence.get(figure)):
         yield f"   run: {ran}"
+    for part in (behind := runs_behind(way)):
+        yield f"   steps of {method_of(part)}: {steps(part) or 'as the axis has them'}"
+    for one in searches(results.evidence[figure], behind) if behind else ():
+        yield f"   tuned {one.words}"
     if numbers.ours:
         yield f"   ours {numbers.ours}; other {numbers.other}"
     for seed in numbers.margin.index:

@@ -18,7 +18,7 @@ from fedbench.errors import DataError
 from fedbench.figures import style
 from fedbench.figures.results import read
 from fedbench.papers.claims import AGREES, DISAGREES
-from fedbench.papers.evidence import Evidence
+from fedbench.papers.evidence import Evidence, frame, name_of
 from fedbench.papers.measures import Leads
 from fedbench.papers.relative import draw_relative
 from fedbench.papers.scores import OverTasks
@@ -277,29 +277,35 @@ def test_the_median_and_the_worst_are_those_of_each_seed(tmp_path: Path) -> None
     assert table.scaffold.tolist() == pytest.approx(
         [0.75, 0.65, 0.75, 0.65, 0.5]
     )  # the last two: median, worst
-    found = OverTasks("min")(
-        Evidence(tables={"untuned": pd.read_csv(out / "untuned.csv")}), ("scaffold", "fedavg"), {}
-    )
+    runs = read([out])
+    found = OverTasks("min")(Evidence(frame(runs), records=runs), ("scaffold", "fedavg"), {})
     assert found.pairs["fedavg"][0].tolist() == pytest.approx([0.5, 0.5])
     with pytest.raises(DataError, match="no finished run"):
         scores([])
 
 
 def test_a_claim_over_tasks_compares_the_median_or_the_worst() -> None:
-    """Worst: 0.7 against 0.2 with all seeds; median: 0.8 against 0.9. Two tasks are no range."""
-    parts = [
-        {"method": method, "task": task, "seed": seed, "relative": value + 0.001 * seed}
-        for method, values in (("padamfed vector", (0.8, 0.7, 0.9)), ("fedavg", (1.0, 0.9, 0.2)))
-        for task, value in enumerate(values)
-        for seed in (0, 1, 2)
-    ]
-    data = Evidence(tables={"untuned": pd.DataFrame(parts)})
-    (worst,) = Leads("padamfed vector", ("fedavg",), OverTasks("min"))(data)
+    """MIME is best on all tasks, with 1. Worst: 0.7 against 0.2 in all seeds; median: 0.8 against 0.9. Two
+    tasks are no range. FedAvg keeps the rate that is best on the first task; its other runs do not count."""
+    cases = [("mime", (1.0, 1.0, 1.0), {}), ("padamfed", (0.8, 0.7, 0.9), {}),
+             ("fedavg", (0.98, 0.9, 0.2), {"algorithm__lr": 0.1}),
+             ("fedavg", (0.9, 0.95, 0.9), {"algorithm__lr": 1.0})]  # fmt: skip
+    runs = [on_task(name, task, value + 0.001 * seed * (name != "mime"), seed, **more).but(
+                directory=Path(f"final/{name}-{task}-{seed}-{more}"))
+            for name, values, more in cases
+            for task, value in zip(("iid", "shards", "powerlaw"), values, strict=True)
+            for seed in (0, 1, 2)]  # fmt: skip
+    data = Evidence(frame(runs), records=runs)
+    (worst,) = Leads("padamfed", ("fedavg",), OverTasks("min"))(data)
     assert (worst.word, worst.ours, worst.other) == (
         AGREES, "0.701 +- 0.001 (3)", "FedAvg 0.201 +- 0.001 (3)",
     )  # fmt: skip
-    (median,) = Leads("padamfed vector", ("fedavg",), OverTasks("median"))(data)
+    assert worst.chosen == "3 tasks; FedAvg: the best of 2 settings on the first task, by the same seeds"
+    behind = [run for run in runs if run.choices["algorithm"] == "padamfed"
+              or run.choices.get("algorithm.lr") == 0.1]  # fmt: skip
+    assert sorted(worst.runs) == sorted(map(name_of, behind))
+    (median,) = Leads("padamfed", ("fedavg",), OverTasks("median"))(data)
     assert (median.word, median.detail) == (DISAGREES, "behind FedAvg")
-    few = Evidence(tables={"untuned": pd.DataFrame(parts)[lambda table: table.task < 2]})
-    assert Leads("padamfed vector", ("fedavg",), OverTasks("min"))(few)[0].detail == "fewer than 3 tasks"
-    assert Leads("padamfed vector", ("mime",), OverTasks("min"))(data)[0].detail == "no runs of mime"
+    few = Evidence(records=[run for run in runs if run.choices["partition"] != "powerlaw"])
+    assert Leads("padamfed", ("fedavg",), OverTasks("min"))(few)[0].detail == "fewer than 3 tasks"
+    assert Leads("padamfed", ("scaffold",), OverTasks("min"))(data)[0].detail == "no runs of scaffold"

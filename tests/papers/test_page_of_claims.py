@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -19,10 +20,12 @@ from fedbench.config.compose import compose
 from fedbench.config.identity import run_hash
 from fedbench.figures.results import read
 from fedbench.papers import CLAIMS, FIGURES, PAPERS
-from fedbench.papers.claims import WORDS
-from fedbench.papers.evidence import MADE, SCALES
+from fedbench.papers.behind import on_test, steps, what_was_run
+from fedbench.papers.claims import WORDS, Numbers, Reading, Way
+from fedbench.papers.evidence import MADE, SCALES, Evidence
 from fedbench.papers.figure import command, shown
 from fedbench.papers.figure_page import CLAIMS as CLAIMS_BELOW
+from fedbench.papers.measures import Near
 from fedbench.papers.report import BEGIN, END, write_report
 from fedbench.papers.why import command_of, why
 
@@ -208,14 +211,64 @@ def test_what_is_drawn_again_is_judged_again_where_a_table_is_another_one(fedben
     assert first.read_text() == judged
 
 
-def test_what_was_tuned_on_test_data_is_said(tmp_path: Path) -> None:
-    """Where there was a search and no validation data."""
-    for share, said in ((None, True), (0.1, False)):
-        out = keep(tmp_path, {"adamasfl": 0.8}, validation=share)
-        (out / "tuning.csv").write_text("role,algorithm,diverged\nwinner,fedbuff,0\n")
+TRIALS = """algorithm,partition,algorithm.lr,algorithm.norm,search,seeds,mean,diverged,role,edge
+fedbuff,dirichlet,0.03,,,2,0.6,0,neighbour,
+fedbuff,dirichlet,0.1,,,2,0.65,0,winner,algorithm.lr:high
+fedbuff,iid,0.3,,,2,0.9,0,winner,
+adamasfl,dirichlet,0.5,vector,elsewhere,2,0.7,0,winner,
+"""
+
+
+def test_how_the_methods_were_tuned_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a claim's row in short, by --why whole: settings tried, the samples that scored them, their seeds.
+    All follows from what is kept: a figure that is made again on held-out samples is in the list of those
+    tuned on test data no more."""
+    monkeypatch.chdir(tmp_path)
+    for share, samples, seeds in ((None, "test", "0 1"), (0.1, "held-out", "100 101")):
+        out = keep(tmp_path, {"adamasfl": 0.8, **dict.fromkeys(TUNED, 0.7)}, validation=share)
+        (out / "tuning.csv").write_text(TRIALS)
         write_report(tmp_path)
-        text = (tmp_path / "outputs/README.md").read_text()
-        assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in text) is said
+        first = (tmp_path / "outputs/README.md").read_text()
+        assert (f"hyper-parameters in {NAME} were chosen by test accuracy" in first) is not share
+        table = pd.read_csv(tmp_path / "outputs/figures/claims.csv").set_index("claim")
+        row = table.loc["adamasfl-accuracy"].query("figure == @NAME").iloc[0]
+        assert row.run.endswith(f"; FedBuff tuned: 2 settings, {samples} samples, seed {seeds}")
+        assert bool(row.tuned_on_test) is not share
+        by = f"by the accuracy on {samples} samples, seed {seeds}" + " (dataset.validation=0.1)" * bool(share)
+        told = (f"tuned FedBuff: 2 settings of lr 0.03 0.1, {by}; best lr=0.1 (65.0%), at an edge of what was"
+                " tried: algorithm.lr:high")  # fmt: skip
+        assert f"   {told}" in list(why("adamasfl-accuracy", tmp_path))
+
+
+def test_a_number_is_tuned_on_test_data_if_its_own_methods_are() -> None:
+    """Another method's search does not matter, nor that of the same method in other runs: of another norm, or
+    at the theorem's step sizes."""
+    rows = pd.DataFrame({"algorithm": ["adamasfl"], "algorithm.norm": "vector", "partition": "dirichlet",
+                         "seed": 0, "dir": "final-elsewhere/a", "stage": "final-elsewhere"})  # fmt: skip
+    tuning = pd.read_csv(io.StringIO(TRIALS))
+    for one, scored, expected in (
+        (rows, {}, True),
+        (rows, {"validation": 0.2}, False),
+        (rows.assign(stage="final"), {}, False),
+        (rows.assign(**{"algorithm.norm": "tensor"}), {}, False),
+        (rows.assign(algorithm="masfl"), {}, False),
+    ):
+        way = Way(Reading("", NAME, Near("adamasfl", 0.5)), Numbers(rows=(one,)))
+        assert on_test(way, Evidence(one, tuning=tuning, made=scored)) is expected
+
+
+def test_a_row_says_what_a_theorem_gave() -> None:
+    """What is set, what is not, and what is swept, of which all are listed or the ends."""
+    rows = pd.DataFrame({"algorithm.lr": [None, None], "algorithm.server_lr": ["average"] * 2,
+                         "hyper.lr": [0.0158114, 0.0223607], "hyper.server_lr": [1.0, 1.0]})  # fmt: skip
+    assert steps(rows) == "server_lr=average, theorem's lr=0.0158 0.0224"
+    swept = pd.DataFrame({"algorithm.lr": [0.1 * (k + 1) for k in range(12)], "seed": 0, "dir": "a/b",
+                          "stage": "a", "algorithm": "fedavg", "dataset": "fmnist",
+                          "partition": ["iid", "dirichlet"] * 6,
+                          "partition.alpha": [None, 0.5] * 6})  # fmt: skip
+    way = Way(Reading("", NAME, Near("fedavg", 0.5)), Numbers(rows=(swept,), chosen="the best"))
+    words = "iid or Dirichlet(0.5), Fashion-MNIST, seed 0, lr=0.1 to 1.2 (12 values); the best"
+    assert what_was_run(way, Evidence(swept)) == words
 
 
 @pytest.mark.parametrize(("column", "values"), [("tuned", (True, False)), ("chosen", ("lr=0.1 of 3", None))])

@@ -18,7 +18,7 @@ from fedbench.errors import DataError
 from fedbench.figures.results import OUTCOMES, read
 from fedbench.figures.style import WIDTHS
 from fedbench.papers import FIGURES, command, figure, kept
-from fedbench.papers.evidence import tables
+from fedbench.papers.evidence import measured
 from fedbench.papers.figure import Figure, shown
 from fedbench.papers.kept import say_how_it_was_tuned
 
@@ -104,7 +104,7 @@ def test_a_kept_run_is_read_as_its_own_files_say_it(
         title, *lines = rounds.read_text().splitlines()
         rounds.write_text("\n".join([title, *lines[::-1]]))  # in whatever order
     assert rounds.suffix == (".gz" if packed else ".csv")
-    assert len(tables(rounds.parent)[1]) == len(pd.read_csv(rounds)) > 0
+    assert len(measured(read([rounds.parent]))) == len(pd.read_csv(rounds)) > 0
     kept_runs = {Path(run.source).name: run for run in read([rounds.parent])}
     for run in read([tmp_path / "sweeps"]):
         kept_run = kept_runs[Path(run.source).name]
