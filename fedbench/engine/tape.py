@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.overrides import TorchFunctionMode
 
 from fedbench.engine.tape_passes import add_constant, call_directly, keep_constants, memory, write_over
 from fedbench.torch_internals import Watch, pytree, written_by
@@ -29,6 +30,8 @@ _UNKNOWN = {
     torch.Tag.nondeterministic_seeded,
 }
 """Of operations with a result that Python may read, of a shape that follows from numbers, or random."""
+_READS = {"numpy", "tolist", "__array__", "__dlpack__"}
+"""Of a tensor, what hands its numbers to others than torch, who are not on the tape."""
 
 Function = Callable[..., Any]
 
@@ -105,7 +108,7 @@ def _recorded(function: Function, args: tuple[Any, ...]) -> tuple[Any, Function 
     tensors: list[Tensor] = []
     _read(args, tensors, [])
     tape = _Tape(tensors)
-    with tape:
+    with _Reads(tape), tape:
         result = function(*args)
     return result, tape.player(result), tape.unknown
 
@@ -202,6 +205,19 @@ class _Tape(Watch):
                 return play(*first, *tensors)
 
         return player
+
+
+class _Reads(TorchFunctionMode):
+    """Tells a tape what of torch is called that is no operation on tensors."""
+
+    def __init__(self, tape: _Tape) -> None:
+        super().__init__()
+        self.tape = tape
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ in _READS:
+            self.tape.unknown = self.tape.unknown or f"a tensor's {func.__name__} is read"
+        return func(*args, **(kwargs or {}))
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:

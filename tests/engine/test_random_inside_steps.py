@@ -3,6 +3,7 @@ and the same in any company, by any engine, in any order."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from tests_support import fixed_trace, make_walk
 from torch import Tensor, nn
 from torch.func import functional_call
 
+import fedbench
 from fedbench.engine import objective
+from fedbench.engine.tape import CALLS
 from fedbench.method import Algorithm, Client, Record, Vectors, positive
 from fedbench.models import layers
 from fedbench.models.layers import Dropout, StochasticDepth, patterns
@@ -137,3 +140,19 @@ def test_what_a_pass_draws_is_known_where_it_follows_from_the_batch() -> None:
         pass
 
     assert patterns(Own(0.5), torch.ones(3, 6)) is None
+
+
+@pytest.mark.parametrize("method", ["fedproxvr", "mimelite"])
+def test_one_clients_full_gradients_have_new_masks_when_they_are_recorded(
+    method: str, tmp_path: Path
+) -> None:
+    words = [
+        f"algorithm={method}", "dataset=synthetic", "model=mlp", "model.hidden=[6]", "model.dropout=0.3",
+        "clients.total=5", "clients.per_round=1", "local.steps=1", "local.batch_size=8", "dtype=float64",
+        f"rounds={CALLS + 6}", "eval.every=1", "algorithm.lr=0.05", "progress=none",
+    ]  # fmt: skip
+    losses = {
+        name: fedbench.run([*words, f"engine={name}", f"hydra.run.dir={tmp_path / name}"]).metrics.test_loss
+        for name in ("loop", "vmap")
+    }
+    assert losses["vmap"].to_numpy() == pytest.approx(losses["loop"].to_numpy(), rel=1e-9)

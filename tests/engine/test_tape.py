@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -179,7 +180,15 @@ def writes(x: Tensor) -> Tensor:
     return fresh
 
 
-@pytest.mark.parametrize("function", [reads, masks, writes], ids=lambda each: each.__name__)
+def leaves(x: Tensor) -> Tensor:
+    return x + torch.from_numpy(np.sign(x.numpy()))
+
+
+def lists(x: Tensor) -> Tensor:
+    return torch.tensor(sorted(x.tolist()))
+
+
+@pytest.mark.parametrize("function", [reads, masks, writes, leaves, lists], ids=lambda each: each.__name__)
 def test_a_function_that_no_tape_can_give_is_called(function: Callable[[Tensor], Tensor]) -> None:
     taped = Taped(function)
     for number in range(CALLS + 6):
