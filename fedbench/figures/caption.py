@@ -62,13 +62,8 @@ def _with_steps(choices: Mapping[str, Any], made: int | None = None) -> Mapping[
     """The choices with K, if they leave open both steps and epochs. `made`: K as the run says it."""
     unset = all(key in choices and choices[key] is None for key in ("local.steps", "local.epochs"))
     if unset and choices.get("local.epochs_range") is None:
-        return {**choices, "local.steps": local_steps(choices, made)}
+        return {**choices, "local.steps": made or DEFAULT_STEPS}
     return choices
-
-
-def local_steps(choices: Mapping[str, Any], made: int | None = None) -> int:
-    """K of a run without epochs: as the run says it (`made`), as configured, or the default."""
-    return made or choices.get("local.steps") or DEFAULT_STEPS
 
 
 def seeds_line(series: Sequence[Series]) -> str:

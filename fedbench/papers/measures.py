@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from fedbench.figures.style import VARIED
+from fedbench.figures import style
 from fedbench.papers.claims import Measure, Numbers
 from fedbench.papers.evidence import (
     LEVEL,
@@ -29,6 +29,8 @@ from fedbench.papers.evidence import (
 )
 from fedbench.papers.scores import ACCURACY, Score
 from fedbench.papers.settings import of_rows
+from fedbench.papers.slopes import along, norms
+from fedbench.papers.slopes import slopes as slopes_of
 
 POINT = 0.01
 """A number is near a published one within a point, or two standard deviations if these are more."""
@@ -210,21 +212,12 @@ class Slope(Measure):
     power: float
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        from fedbench.papers.speedup import NORM  # which loads Matplotlib
-
         rows = data.rows(self.method, {})
-        (other,) = {*VARIED.values()} - {self.key}
-        rows = rows[rows[other] == rows[other].mode().iloc[0]].drop_duplicates([self.key, other, "seed"])
-        late = data.rounds[data.rounds.dir.isin(rows.dir)].sort_values("round")
-        if NORM not in late:
+        part = along(norms(rows, data.rounds), style.SYMBOLS[self.key])
+        if part.empty:
             raise Untested("no gradient norms of the objective")
-        norms = late.groupby("dir")[NORM].agg(lambda values: values.iloc[:-1].mean())
-        points = pd.DataFrame({"x": rows[self.key].astype(float), "y": rows.dir.map(norms)})
-        logs = points.transform("log")
-        slopes = pd.Series({
-            seed: np.polyfit(part.x, part.y, 1)[0]
-            for seed, part in logs.groupby(rows.seed) if part.x.nunique() > 2
-        }, dtype=float).dropna()  # fmt: skip
+        slopes, _, _ = slopes_of(part)
+        rows = rows[rows.dir.isin(part.dir)]
         if slopes.empty:
             raise Untested(f"fewer than three values of {self.key} with gradient norms")
         slack = max(POINT, 2 * float(slopes.std()) if len(slopes) > 1 else 0.0)

@@ -11,11 +11,10 @@ from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.page import Drawing
 from fedbench.figures.style import DASHED, DOTTED, MUTED, VARIED, LineStyle, line_styles, of_algorithm
+from fedbench.papers.evidence import frame, measured
 from fedbench.papers.grid import Panel, Trace, draw_grid
+from fedbench.papers.slopes import along, norms, slopes
 from fedbench.runs.records import Run
-
-NORM = "objective_grad_norm"
-"""The theorems' gradient is that of the mean over the clients of their mean losses."""
 
 
 def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
@@ -26,12 +25,12 @@ def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
     first point. Raises DataError if no run has gradient norms.
     """
     runs = [run for run in runs if run.choices.get("algorithm") in powers]
-    norms = _norms(runs)
-    if norms.empty:
+    found = norms(frame(runs), measured(runs))
+    if found.empty:
         raise DataError(
             "no run has gradient norms of the objective; eval.grad_norm=true eval.objective=true write them"
         )
-    data = pd.concat([part for count in VARIED for part in _along(norms, count)], ignore_index=True)
+    data = pd.concat([part for count in VARIED for part in _along(found, count)], ignore_index=True)
     labels = _labels(data, powers)
     panels = [
         Panel("work", f"S K T, growing {count}", "Mean gradient norm", _traces(part, powers, labels))
@@ -49,43 +48,19 @@ def draw_speedup(runs: Sequence[Run], powers: Mapping[str, float]) -> Drawing:
     return draw_grid(panels, len(panels), "two", data, said)
 
 
-def _norms(runs: Sequence[Run]) -> pd.DataFrame:
-    """One row per run with finite norms: algorithm, S, K, seed, work (S K T), grad_norm (mean over the
-    evaluated rounds before the last)."""
-    rows = []
-    for run in runs:
-        norms = run.metrics[NORM].to_numpy()[:-1] if NORM in run.metrics else np.empty(0)
-        if len(norms) and np.isfinite(norms).all():
-            K = caption.local_steps(run.choices, run.summary.get("local_steps"))
-            S = run.choices["clients.per_round"]
-            work = float(S * K * run.choices["rounds"])
-            rows.append([run.choices["algorithm"], S, K, run.seed, work, norms.mean()])
-    columns = ["algorithm", "S", "K", "seed", "work", "grad_norm"]
-    return pd.DataFrame(rows, columns=columns).drop_duplicates(columns[:4])
-
-
-def _along(norms: pd.DataFrame, count: str) -> Iterator[pd.DataFrame]:
-    """Every algorithm along a count, the other count at its most frequent value: algorithm, work, grad_norm
-    (mean over seeds), n, varied, and of lines through the runs, both logarithmic, slope and slope_half (half
-    the width of its 95 % interval; NaN below three points). A seed's runs share its partition, so each seed
-    has a line at a level of its own, all with one slope. Algorithms with one value alone are left out."""
-    from scipy.stats import t  # slow to import
-
-    for name, part in norms.groupby("algorithm", sort=False):
-        for other in VARIED.keys() - {count}:
-            part = part[part[other] == part[other].mode().iloc[0]]
+def _along(found: pd.DataFrame, count: str) -> Iterator[pd.DataFrame]:
+    """Every algorithm along a count: algorithm, work, grad_norm (mean over seeds), n, varied, and the `slope`
+    of lines through the runs with half the width of its 95 % interval (`slope_half`; NaN below three points).
+    Algorithms with one value alone are left out."""
+    for name, part in found.groupby("algorithm", sort=False):
+        part = along(part, count)
         if part[count].nunique() < 2:
             continue
-        found = part.groupby("work").grad_norm.agg(grad_norm="mean", n="size").reset_index()
-        found.insert(0, "algorithm", name)
-        slope = half = np.nan
-        if len(found) > 2:
-            logs = part[["work", "grad_norm"]].transform("log")
-            x, y = (logs - logs.groupby(part.seed).transform("mean")).to_numpy().T
-            slope, free = x @ y / (x @ x), len(part) - part.seed.nunique() - 1
-            half = t.ppf(0.975, free) * np.sqrt(((y - slope * x) ** 2).sum() / free / (x @ x))
+        means = part.groupby("work").grad_norm.agg(grad_norm="mean", n="size").reset_index()
+        means.insert(0, "algorithm", name)
+        _, slope, half = slopes(part)
         # logarithms and sums differ in their last digits from processor to processor
-        yield found.assign(slope=np.round(slope, 12), slope_half=np.round(half, 12), varied=count)
+        yield means.assign(slope=np.round(slope, 12), slope_half=np.round(half, 12), varied=count)
 
 
 def _labels(data: pd.DataFrame, powers: Mapping[str, float]) -> dict[str, str]:

@@ -308,7 +308,8 @@ def test_a_slope_is_near_the_theorems_or_steeper_in_each_seed():
             for S, K in ((2, 5), (4, 5), (8, 5), (2, 10)):
                 name, norm = f"{seed}-{S}-{K}", (1 + seed) * S**power
                 rows.append({"dir": name, "algorithm": "a", "seed": seed, "status": "completed",
-                             "final_accuracy": 0.5, "clients.per_round": S, "local.steps": K})  # fmt: skip
+                             "final_accuracy": 0.5, "rounds": 10,
+                             "clients.per_round": S, "local.steps": K})  # fmt: skip
                 rounds += [
                     {"dir": name, "round": at, "objective_grad_norm": g}
                     for at, g in ((0, norm), (5, norm), (9, 7))

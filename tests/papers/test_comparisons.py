@@ -23,6 +23,7 @@ from fedbench.papers.measures import Leads
 from fedbench.papers.relative import draw_relative
 from fedbench.papers.scores import OverTasks
 from fedbench.papers.settings import settings_table, write_settings
+from fedbench.papers.slopes import slopes
 from fedbench.papers.speedup import draw_speedup
 from fedbench.papers.untuned import by_task, scores, write_untuned
 from fedbench.runs.records import Run
@@ -126,6 +127,24 @@ def ended(accuracy: float | None, seed: int, hyper: dict[str, float], **choices:
     status = "completed" if accuracy else "diverged"
     summary = {"status": status, "final_accuracy": accuracy, "hyper": hyper}
     return Run(Path("run"), said, summary, pd.DataFrame())
+
+
+def test_the_pictures_slope_is_that_of_the_claims_seeds() -> None:
+    """Each seed its own line, as scipy fits it; one slope with a level for each seed, as least squares with a
+    column for each seed; the mean of the first is the second, where seeds have the same runs."""
+    rng = np.random.default_rng(0)
+    cases = [(seed, work, (1 + seed) * work**-0.25 * np.exp(0.05 * rng.normal()))
+             for seed in (0, 1, 2) for work in (10.0, 20.0, 40.0, 80.0)]  # fmt: skip
+    table = pd.DataFrame(cases, columns=["seed", "work", "grad_norm"])
+    each, slope, half = slopes(table)
+    x, y = np.log(table.work), np.log(table.grad_norm)
+    assert each.tolist() == pytest.approx([linregress(x[part], y[part]).slope
+                                           for part in table.groupby("seed").groups.values()])  # fmt: skip
+    design = np.column_stack([x, *(table.seed == seed for seed in (0, 1, 2))])
+    found, rest, *_ = np.linalg.lstsq(design, y, rcond=None)
+    assert (slope, slope) == pytest.approx((found[0], each.mean()))
+    error = np.sqrt(rest[0] / 8 * np.linalg.inv(design.T @ design)[0, 0])
+    assert half == pytest.approx(2.30600 * error, rel=1e-5)  # Student's 97.5 % point of 8 degrees
 
 
 # ---- settings ------------------------------------------------------------------------------------------
