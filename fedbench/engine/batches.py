@@ -360,11 +360,22 @@ def _permutations(key: tuple[Tensor, Tensor], size: Tensor, slots: int, once: bo
     q = torch.arange(slots, device=size.device)[None, :]
     key = key[0][:, None], key[1][:, None]
     if once:
-        return torch.argsort(_fold(key, q)[0], dim=1, stable=True)
+        return order_of(_fold(key, q)[0])
     which = q // size[:, None]  # (C, slots) pass of a slot
     bits, _ = _fold(key, which * (MASK + 1) + q % size[:, None])
     # sort by (pass, hash): each pass's slots stay together, in hashed order
-    return torch.argsort(which * (MASK + 1) + bits, dim=1, stable=True) % size[:, None]
+    return order_of(which * (MASK + 1) + bits) % size[:, None]
+
+
+def order_of(numbers: Tensor) -> Tensor:
+    """torch.argsort(numbers, dim=1, stable=True), for numbers (C, slots) from 0 on. On a CPU each takes its
+    place along: sorting them alone takes NumPy a tenth of the time."""
+    places = numbers.shape[1].bit_length()
+    if numbers.device.type != "cpu" or int(numbers.max()) >> 63 - places:
+        return torch.argsort(numbers, dim=1, stable=True)
+    both = numbers.numpy() << places | np.arange(numbers.shape[1])
+    both.sort(axis=1)
+    return torch.from_numpy(both & (1 << places) - 1)
 
 
 def _tensors(key: Any) -> tuple[Tensor, Tensor]:

@@ -97,7 +97,7 @@ class CohortTrainer:
         for at in self._chunks(cohort.client):
             jobs = self.planner.jobs(cohort.client[at], cohort.n[at], cohort.parts[at])
             update = cohort.update[at]
-            of_statistics = self._shares(cohort.base_weight[at], update)
+            of_statistics = self._shares(cohort.base_weight[at], update) if self.objective.statistics else {}
             sums = [("", self._shares(cohort.weight[at], update), of_statistics)]
             if cohort.kept is not None:
                 again, later = cohort.kept
@@ -234,7 +234,7 @@ class CohortTrainer:
         """For each update, the rows of a chunk (C,) whose jobs it applies, and their weights in it, on the
         host."""
         shares = {}
-        for update in np.unique(updates[updates >= 0]).tolist():
+        for update in set(updates[updates >= 0].tolist()):
             at = np.flatnonzero(updates == update)
             begin, end = int(at[0]), int(at[-1]) + 1
             rows = slice(begin, end) if end - begin == len(at) else torch.from_numpy(at)
@@ -324,8 +324,9 @@ def _stack(total: Vectors, vectors: Vectors, at: Tensor, position: Tensor, arriv
 
 
 def _add(total: Vectors, vectors: Vectors, share: Share) -> None:
-    """Add weighted sums over some of the clients to `total`."""
+    """Add weighted sums over some of the clients to `total`, whose vectors are its own."""
     rows, weights = share
     for name, value in vectors.items():
-        part = torch.tensordot(weights.to(value.dtype), value[rows], dims=1)
-        total[name] = total[name] + part if name in total else part
+        each = value[rows].reshape(len(weights), -1)
+        part = (weights.to(value.dtype)[None] @ each).view(value.shape[1:])
+        total[name] = total[name].add_(part) if name in total else part

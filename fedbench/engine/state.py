@@ -72,7 +72,7 @@ class MemoryStore(StateStore):
 
     def gather(self, ids: Tensor) -> Vectors:
         at = ids.to(self.device)
-        return {name: value[at].to(ids.device) for name, value in self.tensors.items()}
+        return {name: value.index_select(0, at).to(ids.device) for name, value in self.tensors.items()}
 
     def scatter(self, ids: Tensor, vectors: Vectors) -> None:
         at = ids.to(self.device)
@@ -81,7 +81,10 @@ class MemoryStore(StateStore):
                 self.tensors[name] = torch.zeros(
                     self.clients, *value.shape[1:], dtype=value.dtype, device=self.device
                 )
-            self.tensors[name][at] = value.to(self.device)
+            if self.device.type == "cpu":  # NumPy copies whole rows, in a third of the time
+                self.tensors[name].numpy()[at.numpy()] = value.detach().cpu().numpy()
+            else:
+                self.tensors[name][at] = value.to(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         return self.tensors

@@ -55,7 +55,7 @@ class Taped:
         tensors: list[Tensor] = []
         form: list[Hashable] = []
         _read(args, tensors, form)
-        key = tuple(form)
+        key = tuple(form), tuple([(x.shape, x.stride(), x.dtype) for x in tensors])
         player = self._players.get(key)
         if player is not None:
             return player(tensors, args)
@@ -87,11 +87,10 @@ class Tapes:
 
 
 def _read(items: Iterable[Any], tensors: list[Tensor], form: list[Hashable]) -> None:
-    """Find the tensors in nested tuples and dicts, and what an operation may depend on but for numbers."""
+    """Find the tensors in nested tuples and dicts, and what else an operation may depend on."""
     for item in items:
         if isinstance(item, Tensor):
             tensors.append(item)
-            form += (item.shape, item.stride(), item.dtype)
         elif isinstance(item, dict):
             form.append(tuple(item))
             _read(item.values(), tensors, form)

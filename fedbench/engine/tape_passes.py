@@ -62,7 +62,7 @@ def keep_constants(graph: fx.Graph, constants: list[fx.Node], changing: set[int]
 class _Asked(Watch):
     """Notes what is asked for, and gives `result` for it, or a view, which autograd wants to be new."""
 
-    def __init__(self, result: Tensor) -> None:
+    def __init__(self, result: Tensor | None) -> None:
         super().__init__()
         self.result, self.all = result, list[tuple[Any, Any]]()
 
@@ -75,7 +75,9 @@ def call_directly(graph: fx.Graph) -> None:
     """Call operations by torch's functions and tensors' methods that ask for the very same: they need half
     the time to find it."""
     for node in graph.nodes:
-        if node.op != "call_function" or "tensor" not in node.meta or node.target is operator.getitem:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        if "tensor" not in node.meta and not node.target.is_view:  # it has several results
             continue
         name = node.target.overloadpacket.__name__
         function = getattr(torch, name, None) or getattr(Tensor, name, None)
@@ -83,7 +85,7 @@ def call_directly(graph: fx.Graph) -> None:
             continue
         given = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["tensor"])
         try:
-            with torch.no_grad(), _Asked(node.meta["tensor"]) as asked:  # as they are played
+            with torch.no_grad(), _Asked(node.meta.get("tensor")) as asked:  # as they are played
                 function(*given[0], **given[1])
         except (TypeError, RuntimeError):
             continue  # it takes other arguments

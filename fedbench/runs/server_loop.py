@@ -105,9 +105,7 @@ class ServerLoop:
             uploads = {**zeros, **uploads}
         late = self.trace.staleness(t)
         mean, most = float(late.mean()), int(late.max())
-        made = int(self.made[t])
-        counts = replace(self.counts, S=len(late), t=t, made=made, staleness_mean=mean, staleness_max=most)
-        counts = self._drawing(counts, AT_STEP)
+        counts = self._counts(t, AT_STEP, S=len(late), staleness_mean=mean, staleness_max=most)
         if algorithm.stacks:
             jobs = self.trace.applied(t)
             weight = torch.from_numpy(self.weight[jobs]).to(self.theta.dtype)
@@ -158,7 +156,7 @@ class ServerLoop:
         if algorithm.survey == "cohort":
             of_jobs = trace.client[jobs], trace.n[jobs], self.base_weight[jobs]
             survey = self.trainer.survey_cohort(self.theta, self.statistics, *of_jobs, keep=self.reuses)
-        counts = self._drawing(replace(self.counts, t=t, made=int(self.made[t])), AT_BROADCAST)
+        counts = self._counts(t, AT_BROADCAST)
         down = algorithm.broadcast(Record(self.server), Record(survey), counts, Record(h))
         if self.reuses and down["theta"] is not self.theta:
             raise RunError(
@@ -196,10 +194,10 @@ class ServerLoop:
         arrivals = {t: len(trace.applied(t)) for t in np.unique(cohort.update).tolist()}
         return replace(cohort, position=trace.position[jobs], arrivals=arrivals)
 
-    def _drawing(self, counts: Counts, hook: int) -> Counts:
-        """Counts that also draw numbers, by their round and the number of a hook."""
-        key = partial(make_key, self.trainer.planner.seed, Stream.SERVER, counts.t, hook)
-        return replace(counts, draws=Draws(key, self.theta))
+    def _counts(self, t: int, hook: int, **more: Any) -> Counts:
+        """The counts of version t, with `more`. They also draw numbers, by t and the number of a hook."""
+        key = partial(make_key, self.trainer.planner.seed, Stream.SERVER, t, hook)
+        return replace(self.counts, t=t, made=int(self.made[t]), draws=Draws(key, self.theta), **more)
 
     def _use(self, hyper: dict[str, float]) -> None:
         """Set the hyper-parameters, and the weights of all jobs that follow from them and the trace: base

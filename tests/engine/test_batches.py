@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedbench.engine.batches as module
 from fedbench.api import compose_config
 from fedbench.engine.batches import (
     Batch,
@@ -81,12 +82,12 @@ def test_a_job_sees_the_same_batches_in_any_company() -> None:
 @pytest.mark.parametrize("batch", [1, 5, 33])
 def test_many_samples_are_drawn_job_by_job(batch: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same batches, and no sort of more than `most` samples, but for a single job with more."""
-    p, sort, sorted_at_once = planner(batch, epochs=3), torch.argsort, list[int]()
+    p, order, sorted_at_once = planner(batch, epochs=3), module.order_of, list[int]()
     given = [0, 3, 1, 2, 3], [0, 4, 2, 9, 5]
     whole = draw(p, *given)
-    monkeypatch.setattr("fedbench.engine.batches.DRAWN", most)
+    monkeypatch.setattr(module, "DRAWN", most)
     monkeypatch.setattr(
-        torch, "argsort", lambda keys, **how: (sorted_at_once.append(keys.numel()), sort(keys, **how))[1]
+        module, "order_of", lambda keys: (sorted_at_once.append(keys.numel()), order(keys))[1]
     )
     parts = draw(p, *given)
     assert parts.index.shape == whole.index.shape
@@ -94,6 +95,13 @@ def test_many_samples_are_drawn_job_by_job(batch: int, most: int, monkeypatch: p
     assert np.array_equal(parts.known.count, whole.known.count)
     assert len(sorted_at_once) > 1
     assert max(sorted_at_once) <= max(most, 3 * 33)
+
+
+@pytest.mark.parametrize("largest", [5, 2**32, 2**53, 2**54, 2**62])
+def test_samples_are_in_the_order_of_torchs_stable_sort(largest: int) -> None:
+    """Of 600 numbers, whose places take ten bits; many are equal if there are few to choose from."""
+    numbers = torch.randint(largest, (3, 600), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(module.order_of(numbers), torch.argsort(numbers, dim=1, stable=True))
 
 
 def test_runs_do_not_depend_on_how_their_samples_are_drawn(
