@@ -75,6 +75,7 @@ class Bare:
         self.generator = torch.Generator().manual_seed(config.seed)
         self.steps, self.batch = int(problem.steps.max()), config.local.batch_size
         self.cohort, self.momentum = min(config.clients.per_round, total), config.optimizer.momentum
+        self.noise = config.dataset.noise
         self.jobs: deque[tuple[int, list[torch.Tensor]]] | None = None
         if config.schedule.name == "async":
             self.jobs = deque((i, self.server) for i in self._any(problem.trace.concurrency))
@@ -124,7 +125,10 @@ class Bare:
     def _gradient(self, batch: torch.Tensor) -> Sequence[torch.Tensor]:
         import torch
 
-        loss = torch.nn.functional.cross_entropy(self.model(self.x[batch]), self.y[batch])
+        x = self.x[batch]
+        if self.noise:
+            x += self.noise * torch.randn(x.shape, generator=self.generator)
+        loss = torch.nn.functional.cross_entropy(self.model(x), self.y[batch])
         return torch.autograd.grad(loss, self.params)
 
     def _averaged(self, jobs: Sequence[tuple[int, list[torch.Tensor]]]) -> None:

@@ -82,6 +82,7 @@ CELLS: dict[str, str] = {
     "mnist cnn_small, group norm": f"{MNIST} model=cnn_small model.norm=group local.steps=10",
     "mnist mlp, layer norm": f"{MNIST} {TEN} model.norm=layer",
     "mnist mlp, dropout": f"{MNIST} {TEN} model.dropout=0.3",
+    "mnist mlp, noise": f"{MNIST} {TEN} dataset.noise=0.1",
     "mnist mlp, momentum": f"{MNIST} {TEN} optimizer.momentum=0.9",
     "FedAsync, S=1, mlp": f"{MNIST} {ONE} algorithm=fedasync model=mlp",
     "FedAsync, S=1, logistic": f"{MNIST} {ONE} algorithm=fedasync model=logistic",

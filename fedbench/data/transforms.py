@@ -96,18 +96,24 @@ def augment_batch(
     return torch.where(inside, picked, padding)
 
 
-def add_noise(x: Tensor, key: Key, deviation: Tensor) -> Tensor:
-    """Samples (B, *shape) with Gaussian noise of standard deviation `deviation` (B,).
+def normals(key: Key, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Normals (..., B, p) for a batch of `shape` (B, *shape), of the type and on the device of `like`. `key`:
+    words (..., 1, 1); on a CPU NumPy's are faster.
 
     Box-Muller turns the two words of Threefry(key, (p, b)) into the normals 2 p and 2 p + 1 of sample b.
     """
-    numbers = x[0].numel()
-    pair, sample = torch.arange(-(-numbers // 2), device=x.device), torch.arange(len(x), device=x.device)
-    word0, word1 = threefry2x32(key, (pair, sample[:, None]))
-    radius = torch.sqrt(-2 * torch.log((word0.to(x.dtype) + 0.5) / 2**32))
-    angle = word1.to(x.dtype) * (2 * math.pi / 2**32)
-    normals = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1).flatten(1)
-    return x + (deviation.to(x.dtype)[:, None] * normals[:, :numbers]).view(x.shape)
+    numbers = math.prod(shape[1:])
+    pair, sample = (torch.arange(n, device=like.device) for n in (-(-numbers // 2), shape[0]))
+    word0, word1 = map(torch.as_tensor, threefry2x32(key, (pair, sample[:, None])))
+    radius = torch.sqrt(-2 * torch.log((word0.to(like.dtype) + 0.5) / 2**32))
+    angle = word1.to(like.dtype) * (2 * math.pi / 2**32)
+    drawn = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1).flatten(-2)
+    return drawn[..., :numbers]
+
+
+def add_noise(x: Tensor, drawn: Tensor, deviation: Tensor) -> Tensor:
+    """Samples (B, *shape) with noise: `drawn` normals (B, p) times a standard deviation (B,)."""
+    return x + (deviation.to(x.dtype)[:, None] * drawn).view(x.shape)
 
 
 def mean_std(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -75,7 +75,7 @@ class Batch(NamedTuple):
     samples: Tensor  # (B,) rows of the data
     real: Tensor | None  # 0-dim: how many of them are real, the rest is padding; None: all
     keys: Tensor | None  # (R, 2) keys of the R things that are random in this step
-    masks: tuple[Tensor, ...] | None = None  # (B, ...) of each dropout layer, if they are drawn already
+    masks: tuple[Tensor, ...] | None = None  # (B, ...) of each dropout layer, and noise, if drawn already
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class BatchIndices:
     steps: Tensor  # (C,) K_i
     keys: Tensor | None  # (K, C, R, 2) keys of the R things that are random in a step
     known: Known  # the same numbers on the host, read without waiting for the device
-    masks: tuple[Tensor, ...] | None = None  # (K, C, B, ...) of each dropout layer, if drawn already
+    masks: tuple[Tensor, ...] | None = None  # (K, C, B, ...) of each dropout layer, and noise, if drawn
 
     def __len__(self) -> int:
         return len(self.index)

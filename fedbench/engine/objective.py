@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedbench.data.transforms import add_noise
+from fedbench.data.transforms import add_noise, normals
 from fedbench.engine.batches import Batch, BatchIndices
 from fedbench.errors import RunError
 from fedbench.method.outputs import Loss, LossFunction, Outputs
@@ -301,7 +301,8 @@ class Objective:
         if self.data.noise is not None:
             assert batch.keys is not None
             key = batch.keys[-1, 0], batch.keys[-1, 1]
-            x = add_noise(x, key, rows(self.data.noise, batch.samples))
+            drawn = normals(key, x.shape, x) if batch.masks is None else batch.masks[-1]
+            x = add_noise(x, drawn, rows(self.data.noise, batch.samples))
         real, of_layers = None, dict[str, Tensor]()
         if batch.real is not None:
             real = (torch.arange(batch.samples.shape[-1], device=x.device) < batch.real).to(self.dtype)
@@ -312,24 +313,34 @@ class Objective:
         return Gathered(x, rows(self.data.y, batch.samples), real, statistics, of_layers)
 
     def with_masks(self, batches: BatchIndices) -> BatchIndices:
-        """The mini-batches with what their dropout layers keep, drawn for all steps at once, which leaves the
-        steps little to compute and to compile. As they are if there is nothing to draw, or too much."""
-        if not self.keys or batches.keys is None or self._patterns is None:
+        """The mini-batches with what their dropout layers keep, and their noise, drawn for all steps at once,
+        which leaves the steps little to compute and to compile. As they are if there is nothing to draw, or
+        too much."""
+        noisy = self.data.noise is not None
+        if batches.keys is None or not (self.keys or noisy) or self._patterns is None:
             return batches
-        shapes = self._patterns
-        (steps, clients, width), keys = batches.index.shape, batches.keys
+        shapes, keys, like = self._patterns, batches.keys, self._example
+        steps, clients, width = batches.index.shape
         patterns = [(width, *shapes[name][1:]) for name in self.keys]
-        if steps * clients * sum(map(math.prod, patterns)) > MASKS:
+        noise = (width, *like.shape[1:])
+        if steps * clients * sum(map(math.prod, [*patterns, *[noise] * noisy])) > MASKS:
             return batches
         layers = [self.model.get_submodule(name.rpartition(".")[0]) for name in self.keys]
         drawn: Any = [
             layer.kept(keys[:, :, number], pattern)  # type: ignore[operator]
             for number, (layer, pattern) in enumerate(zip(layers, patterns, strict=True), 1)
         ]
+        if noisy:  # NumPy's words of one step stay in the cache
+            words: Any = keys[:, :, -1, :, None, None]
+            words = words.numpy() if words.device.type == "cpu" else words
+            drawn.append(torch.stack([normals((each[:, 0], each[:, 1]), noise, like) for each in words]))
         return replace(batches, masks=tuple(drawn))
 
     @cached_property
+    def _example(self) -> Tensor:
+        """The model's input (1, *shape) of a sample."""
+        return self.data.to_input(self.data.x[:1])
+
+    @cached_property
     def _patterns(self) -> dict[str, tuple[int, ...]] | None:
-        with torch.no_grad():
-            x = self.data.to_input(self.data.x[:1])
-        return patterns(copy.deepcopy(self.model), torch.cat([x, x]))
+        return patterns(copy.deepcopy(self.model), torch.cat([self._example, self._example]))

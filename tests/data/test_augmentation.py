@@ -12,8 +12,10 @@ from run_files import runs
 from torch import Tensor
 
 from fedbench.api import compose_config
+from fedbench.data import transforms
 from fedbench.data.dataset import Dataset
-from fedbench.data.transforms import add_noise, augment_batch, in_slices, mean_std, to_input
+from fedbench.data.transforms import add_noise, augment_batch, in_slices, mean_std, normals, to_input
+from fedbench.engine import objective
 from fedbench.engine.batches import Batch
 from fedbench.errors import ConfigError
 from fedbench.rng import fold, threefry2x32
@@ -105,7 +107,7 @@ def test_clients_together_are_clients_alone(compiled: bool) -> None:
 
     def one(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         x = augment_batch(to_input(x, mean, std, torch.float32), (a, b), "crop_flip", black)
-        return add_noise(x, (a, b), deviation)
+        return add_noise(x, normals((a, b), x.shape, x), deviation)
 
     alone = torch.stack([one(x[i], k0[i], k1[i]) for i in range(4)])
     together = torch.func.vmap(one)
@@ -138,7 +140,8 @@ def test_noise_is_box_and_mullers_of_the_words_at_each_pixels_address() -> None:
         word0, word1 = threefry2x32((k0, k1), (p // 2, b))
         radius, angle = np.sqrt(-2 * np.log((word0 + 0.5) / 2**32)), 2 * np.pi * word1 / 2**32
         expected[b].flat[p] += deviation[b] * radius * (np.sin(angle) if p % 2 else np.cos(angle))
-    got = add_noise(torch.from_numpy(x), (torch.tensor(k0), torch.tensor(k1)), torch.from_numpy(deviation))
+    key, raw = (torch.tensor(k0), torch.tensor(k1)), torch.from_numpy(x)
+    got = add_noise(raw, normals(key, x.shape, raw), torch.from_numpy(deviation))
     np.testing.assert_allclose(got, expected, rtol=1e-12)
     assert torch.equal(got[0], torch.from_numpy(x[0]))
 
@@ -161,7 +164,7 @@ def test_client_i_of_n_has_its_share_of_the_noise_in_its_gradients(tmp_path: Pat
         mine = np.flatnonzero(problem.division.assignment == client)[:2]
         x = problem.dataset.x_train[mine].double()
         address = fold((torch.tensor(key[0]), torch.tensor(key[1])), 1 << 32)
-        noisy = add_noise(x, address, torch.full((2,), 0.4 * client / 4))
+        noisy = add_noise(x, normals(address, x.shape, x), torch.full((2,), 0.4 * client / 4))
         assert torch.equal(noisy, x) == (client == 0)
         residual = np.full((2, 10), 0.1) - np.eye(10)[problem.dataset.y_train[mine].numpy()]
         expected = residual.T @ noisy.flatten(1).numpy() / 2
@@ -181,6 +184,31 @@ def test_noise_is_the_same_in_every_engine_and_new_in_every_step(tmp_path: Path)
     np.testing.assert_allclose(a, b, rtol=1e-10)
     assert a[0] == none[0]  # tests have none
     assert abs(a - none)[1:].min() > 1e-4
+
+
+@pytest.mark.parametrize("words", [[], ["model=mlp", "model.dropout=0.4"]])
+def test_noise_is_drawn_before_the_steps_unless_it_is_much(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By NumPy, which gives the same bits, beside dropout's masks too."""
+    compute = runs(
+        "rounds=3 clients.total=6 clients.per_round=3 local.steps=4 progress=none threads=1 engine=vmap "
+        "partition=dirichlet dataset.noise=0.5"
+    )
+    by_numpy, draw = list[bool](), transforms.threefry2x32
+
+    def watched(key: Any, counter: Any) -> Any:
+        by_numpy.append(isinstance(key[0], np.ndarray))
+        return draw(key, counter)
+
+    monkeypatch.setattr(transforms, "threefry2x32", watched)
+    compute(tmp_path / "before", *words)
+    assert by_numpy == [True] * 3 * 4  # once for each round and step
+    monkeypatch.setattr(objective, "MASKS", 0)
+    compute(tmp_path / "inside", *words)
+    before, inside = (RunDirectory(tmp_path / name).metrics for name in ("before", "inside"))
+    assert before.test_loss.equals(inside.test_loss)
+    assert not any(by_numpy[12:])
 
 
 def test_noise_where_there_can_be_none_is_one_line() -> None:
