@@ -252,8 +252,6 @@ class _Picture:
                 if len(won):  # an empty line would be no help to the layout
                     ring = {**_WINNER, "color": line.series.style.colour, "linestyle": "none", "gid": WINNER}
                     ax.plot(won.x, won["mean"], **ring, clip_on=False, zorder=4)
-        if self.options.inset:
-            _enlarge(ax, lines, self.options.inset)
 
     def _frame(self, ax: Axes, tall: Sequence[Line]) -> None:
         """Set scales, limits and ticks. The x axis spans all lines, without the theorems' own values. The y
@@ -302,16 +300,6 @@ class _Picture:
         if ax.get_yscale() == "linear":
             ax.locator_params(axis="y", min_n_ticks=4)  # of which the strip hides some
         ax.axhspan(bottom, low, color=STRIP, linewidth=0, zorder=0.5, gid="strip")
-
-
-def _enlarge(ax: Axes, lines: Sequence[Line], part: tuple[float, float, float, float]) -> None:
-    """Draw a part of a panel of curves enlarged, at the lower right, where curves leave room."""
-    inset = ax.inset_axes((0.42, 0.1, 0.56, 0.42), gid="inset")
-    inset.set(xlim=part[:2], ylim=part[2:])
-    for line in lines:
-        look = {**line.series.style.line(), "marker": "", "linewidth": 0.9}
-        inset.plot(line.points.x, line.points["mean"], **look)
-    ax.indicate_inset_zoom(inset, edgecolor=MUTED, linewidth=0.6)
 
 
 def _mean_and_band(ax: Axes, points: pd.DataFrame, look: LineStyle, band: bool = True, **more: Any) -> None:

@@ -70,8 +70,8 @@ class PlotOptions:
     draw. `spread`: std, sem, minmax, points, or auto (minmax of two seeds, else std). `rows`: keys,
     separated by commas, with a picture for each value. `width`: one or two columns. `caption`: draw it too.
     `log`: logarithmic axes ("x", "y"). For the papers' figures: `limits`: axis -> its ends; `own_y`: each
-    picture has its own y axis; `inset`: the ends of x and y of an enlarged part; `levels`: values of y to
-    mark. Raises ConfigError for a value that is not allowed.
+    picture has its own y axis; `levels`: values of y to mark. Raises ConfigError for a value that is not
+    allowed.
     """
 
     x: str = "round"
@@ -85,7 +85,6 @@ class PlotOptions:
     log: Collection[str] = ()
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     own_y: bool = False
-    inset: tuple[float, float, float, float] | None = None
     levels: Sequence[float] = ()
 
     def __post_init__(self) -> None:

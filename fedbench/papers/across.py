@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,6 +13,7 @@ from fedbench.papers.evidence import runs_in
 from fedbench.papers.figure import Figure, Paper, Search, picture
 from fedbench.papers.measures import Flat, Leads, Moves, Slope
 from fedbench.papers.scores import OverTasks, Range
+from fedbench.papers.untuned import write_untuned
 
 FACTORS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Multiples of each algorithm's own learning rate in `lr_relative`."""
@@ -50,13 +51,6 @@ def by_relative_lr(out: Path) -> list[Path]:
     return draw_relative(runs_in(out), out, FACTORS).save(out / "lr_relative")
 
 
-def over_tasks(out: Path) -> list[Path]:
-    """The relative accuracy on a range of tasks with one setting per method, as a table."""
-    from fedbench.papers.untuned import write_untuned
-
-    return write_untuned(out)
-
-
 def stepsizes(out: Path) -> list[Path]:
     """Draw the prescribed step sizes of synchronous and of asynchronous methods."""
     from fedbench.papers.theory import draw_stepsizes
@@ -76,30 +70,29 @@ def comparison(out: Path) -> list[Path]:
     return [table, text]
 
 
-def both(method: str, figure: str, measure: Callable[[str], Measure], words: str = "") -> Readings:
-    """The two readings of a claim on a method that normalises its steps."""
-    return on_figure(
-        figure, {f"{words}{said}": measure(f"{method} algorithm.norm={norm}") for norm, said in NORMS.items()}
-    )
+def by_norm(
+    method: str,
+    figures: Mapping[str, str],
+    measure: Callable[[str], Measure],
+    averaged_in: str = "",
+    ours: bool = False,
+) -> Readings:
+    """The readings of a claim on a method that normalises its steps: on each of `figures` (words -> figure)
+    by each norm that was run. `averaged_in`: the stage of runs whose server averages, which were added when
+    their results were known."""
+    at = f" stage={averaged_in}" if averaged_in else ""
+    return tuple(
+        Reading(", ".join(filter(None, [words, said])), figure,
+                measure(f"{method} algorithm.norm={norm}{at}"), bool(at), ours)
+        for (words, figure), (norm, said) in product(figures.items(), NORMS.items())
+        if not (at and method.endswith("_vr") and norm == "tensor")
+    )  # fmt: skip
 
 
 def elsewhere(method: str, values: Sequence[float]) -> Search:
     """The search of one eta on the task of `untuned`, with which the server averages."""
     where = {"algorithm": method, AVERAGES: AVERAGE}
     return Search(ELSEWHERE, where, {"algorithm.lr": values}, unless=("algorithm.lr",), task="untuned")
-
-
-def averaged(
-    method: str, figure: str, measure: Callable[[str], Measure], stage: str, words: str, ours: bool = False
-) -> Readings:
-    """The readings of a claim on the runs of one stage whose server averages: by each norm that was run. They
-    were added when their results were known."""
-    norms = {"vector": NORMS["vector"]} if method.endswith("_vr") else NORMS
-    runs = {said: f"{method} algorithm.norm={norm} stage={stage}" for norm, said in norms.items()}
-    return tuple(
-        Reading(f"server averages, {words}, {said}", figure, measure(run), late=True, ours=ours)
-        for said, run in runs.items()
-    )
 
 
 def speedup(method: str, power: float, source: str) -> Claim:
@@ -117,10 +110,10 @@ def problem_free(method: str, kind: str, baselines: tuple[str, ...], source: str
     nothing."""
     key, built = "loss.scale", partial(Claim, source=source, kind="construction")
     yield built(f"problem-free-{method}", f"{method}: a factor on the loss moves accuracy by a point at most",
-                numbers=both(method, "loss_scale", lambda run: Flat(run, key, 0.01)))  # fmt: skip
+                numbers=by_norm(method, {"": "loss_scale"}, lambda run: Flat(run, key, 0.01)))  # fmt: skip
     yield built(f"others-depend-{method}", f"the methods tuned at factor 1 vary more with it than {method}",
-                numbers=both(method, "loss_scale",
-                              lambda run: Leads(run, baselines, Range(key))))  # fmt: skip
+                numbers=by_norm(method, {"": "loss_scale"},
+                                 lambda run: Leads(run, baselines, Range(key))))  # fmt: skip
     steps = Moves("lr", "x", 0, f"stepsizes_{kind}", {"algorithm": method, "axis": "loss"})
     yield built(f"step-size-free-{method}", f"{method}'s step sizes follow from S, K and T alone",
                 numbers=on_figure("theory/stepsizes", {"": steps}), scale="smoke")  # fmt: skip
@@ -147,9 +140,10 @@ PAPER = Paper("across", "Across the papers", (
            tuned=True),
     Figure("lr_relative", "Accuracy against the learning rate relative to the best one", by_relative_lr,
            tuned=True, factors=FACTORS),
-    Figure("untuned", "One setting for all tasks: accuracy relative to each task's best method", over_tasks),
+    Figure("untuned", "One setting for all tasks: accuracy relative to each task's best method",
+           write_untuned),
     Figure("untuned_scaled", "The same with one constant before the theorem's gamma, chosen on one task",
-           over_tasks),
+           write_untuned),
     Figure("theory/stepsizes", "Prescribed step sizes against T, S and K", stepsizes, runs=False),
     Figure("theory/comparison", "The papers' comparison tables", comparison, runs=False),
 ), tuple(untuned()))  # fmt: skip

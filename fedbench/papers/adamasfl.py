@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fedbench.fields import AVERAGE
-from fedbench.papers.across import AVERAGES, ELSEWHERE, averaged, both, elsewhere, problem_free, speedup
+from fedbench.papers.across import AVERAGES, ELSEWHERE, by_norm, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Measure, Readings, on_figure
 from fedbench.papers.figure import Figure, Paper, Search, picture
 from fedbench.papers.measures import Flat, Leads, Moves
@@ -33,11 +33,12 @@ START = {
 
 
 def by_updates(out: Path) -> list[Path]:
-    """Accuracy against server updates and against virtual time. Time is logarithmic because an update of
-    DeFedAvg-niid, which waits for all of its clients, takes several times as long as one of the others."""
+    """Accuracy against server updates, from 0.5, and against virtual time. Time is logarithmic because an
+    update of DeFedAvg-niid, which waits for all of its clients, takes several times as long as one of the
+    others."""
     y = "test_accuracy"
     return [
-        *picture(out, "updates", "round", y=y, inset=(500, 1000, 0.78, 0.88)),
+        *picture(out, "updates", "round", y=y, limits={"y": (0.5, 0.9)}),
         *picture(out, "virtual_time", "virtual_time", y=y, log=("x",)),
     ]
 
@@ -53,38 +54,37 @@ by_concurrency_averaging = partial(picture, name="average", x=M_C, spread="point
 """Accuracy against M_c where the server averages: eta of the theorem, and chosen at the smallest M_c."""
 
 
-def _averaged(figure: str, measure: Callable[[str], Measure]) -> Readings:
-    """The readings of a claim where the server averages: at the theorem's eta, and at one that was chosen."""
-    chosen, where = (ELSEWHERE, "of another task") if figure == "fig1" else (CHOSEN, "chosen at M_c = S")
-    along = "-concurrency" * (figure == "fig2")
-    by = partial(averaged, "adamasfl", f"adamasfl/{figure}_average", measure)
-    others = ", baselines' rates chosen at M_c = S" * (figure == "fig2")
-    theorem = by(f"final{along}", f"theorem's eta{others}")
-    return theorem + by(f"final-{chosen}{along}", f"eta {where}", ours=True)
+def _readings(name: str, measure: Callable[[str], Measure]) -> Readings:
+    """The readings of a claim on a figure: as the paper has it, and where the server averages, at the
+    theorem's eta and at one that was chosen."""
+    one, (chosen, where, along, others) = f"adamasfl/{name}", {
+        "fig1": (ELSEWHERE, "of another task", "", ""),
+        "fig2": (CHOSEN, "chosen at M_c = S", "-concurrency", ", baselines' rates chosen at M_c = S"),
+    }[name]  # fmt: skip
+    theorem, other = (f"server averages, {eta}" for eta in (f"theorem's eta{others}", f"eta {where}"))
+    return (
+        *by_norm("adamasfl", {"": one}, measure),
+        *by_norm("adamasfl", {theorem: f"{one}_average"}, measure, f"final{along}"),
+        *by_norm("adamasfl", {other: f"{one}_average"}, measure, f"final-{chosen}{along}", ours=True),
+    )
 
 
 def _claims() -> Iterator[Claim]:
-    one, two = "adamasfl/fig1", "adamasfl/fig2"
+    one, two = f"{TALK}, figure 1", f"{TALK}, figure 2"
     claim = partial(Claim, rounds=1000, differs=_SETTING)
-    yield claim("adamasfl-accuracy", "AdaMasFL reaches state-of-the-art accuracy without tuning",
-                f"{TALK}, figure 1",
-                both("adamasfl", one, lambda run: Leads(run, BASELINES, where=FMNIST))
-                + _averaged("fig1", lambda run: Leads(run, BASELINES, where=FMNIST)))  # fmt: skip
-    source = f"{TALK}, figure 2"
+    yield claim("adamasfl-accuracy", "AdaMasFL reaches state-of-the-art accuracy without tuning", one,
+                _readings("fig1", lambda run: Leads(run, BASELINES, where=FMNIST)))  # fmt: skip
     yield claim("adamasfl-concurrency", "AdaMasFL's accuracy is nearly constant in M_c (within two points)",
-                source, both("adamasfl", two, lambda run: Flat(run, M_C, 0.02, FMNIST))
-                + _averaged("fig2", lambda run: Flat(run, M_C, 0.02, FMNIST)))  # fmt: skip
-    yield claim("adamasfl-most-robust", "AdaMasFL varies less with M_c than every baseline", source,
-                both("adamasfl", two, lambda run: Leads(run, BASELINES, Range(M_C), FMNIST))
-                + _averaged("fig2", lambda run: Leads(run, BASELINES, Range(M_C), FMNIST)))  # fmt: skip
+                two, _readings("fig2", lambda run: Flat(run, M_C, 0.02, FMNIST)))  # fmt: skip
+    yield claim("adamasfl-most-robust", "AdaMasFL varies less with M_c than every baseline", two,
+                _readings("fig2", lambda run: Leads(run, BASELINES, Range(M_C), FMNIST)))  # fmt: skip
     delays = {
         "time per update": Moves("virtual_time", M_C, -1, where=OURS, of_run="rate"),
         "mean delay": Moves("staleness_mean", M_C, 1, where=OURS),
         "longest delay": Moves("staleness_max", M_C, 1, where=OURS, of_run="max"),
     }
-    yield Claim("concurrency-delays", "a larger M_c makes updates more frequent and delays longer", source,
-                on_figure(two, delays),
-                scale="smoke", kind="construction")  # fmt: skip
+    yield Claim("concurrency-delays", "a larger M_c makes updates more frequent and delays longer", two,
+                on_figure("adamasfl/fig2", delays), scale="smoke", kind="construction")  # fmt: skip
     yield speedup("adamasfl", -1 / 4, f"{TALK}, Theorem 2")
     yield speedup("masfl", -1 / 4, f"{TALK}, Theorem 1")
     yield from problem_free("adamasfl", "async", BASELINES, f"{TALK}, Theorem 2")

@@ -45,13 +45,27 @@ class Numbers:
     chosen: str = ""
 
     @property
+    def judged(self) -> tuple[str, str]:
+        """The word that follows from the margins, and why it does."""
+        if self.margin.empty:
+            return TOO_FEW, "there are no numbers"
+        if len(self.margin) < FEWEST_SEEDS and not self.exact:
+            return TOO_FEW, self.seeds
+        if (self.margin < 0).all():
+            return DISAGREES, "the opposite holds in every seed"
+        if self.limit or not (self.margin > 0).all():
+            return MIXED, self.limit or f"it holds in {self.holds} seeds"
+        return AGREES, "it holds in every seed"
+
+    @property
     def word(self) -> str:
-        """The word that follows from the margins."""
-        if len(self.margin) < FEWEST_SEEDS and not (self.exact and len(self.margin)):
-            return TOO_FEW
-        if (self.margin > 0).all():
-            return MIXED if self.limit else AGREES
-        return DISAGREES if (self.margin < 0).all() else MIXED
+        """The word alone."""
+        return self.judged[0]
+
+    @property
+    def seeds(self) -> str:
+        """How many of the seeds there are that a word needs."""
+        return f"{len(self.margin)} of the {FEWEST_SEEDS} seeds that a word needs"
 
     @property
     def holds(self) -> str:
@@ -147,9 +161,20 @@ class Way:
     cut: str = ""
 
     @property
+    def judged(self) -> tuple[str, str]:
+        """The word of this way alone, and why it has it."""
+        few = f"; {self.numbers.seeds}" * (len(self.numbers.margin) < FEWEST_SEEDS)
+        return (TOO_FEW, f"its setting was cut: {self.cut}{few}") if self.cut else self.numbers.judged
+
+    @property
     def word(self) -> str:
-        """The word of this way alone."""
-        return TOO_FEW if self.cut else self.numbers.word
+        """The word alone."""
+        return self.judged[0]
+
+    @property
+    def notes(self) -> list[str]:
+        """What else a reader should know."""
+        return [*filter(None, (self.cut, self.numbers.limit, self.numbers.detail))]
 
     @property
     def words(self) -> str:

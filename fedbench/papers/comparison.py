@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from fedbench.papers.figure import markdown as as_markdown
+
 _SAID: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 TABLES: dict[str, str] = _SAID["tables"]
 """Name of a table -> its source."""
@@ -33,12 +35,10 @@ def markdown(table: str) -> str:
         "Step sizes": "$" + data.step_sizes + "$",
         "Needs": data.needs.replace("", "nothing"),
     }
-    lines = ["| " + " | ".join(shown) + " |", "|" + " --- |" * len(shown)]
     # a bar would end the cell; \Vert is the same sign
-    cells = [column.str.replace(r"\|", r"\Vert ", regex=False) for column in shown.values()]
-    lines += ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+    cells = {name: column.str.replace(r"\|", r"\Vert ", regex=False) for name, column in shown.items()}
     used = {name for text in data.assumptions for name in text.split(", ")}
-    lines += ["", f"Source: {TABLES[table]}.", ""]
+    lines = [as_markdown(pd.DataFrame(cells)), f"Source: {TABLES[table]}.", ""]
     lines += [f"- {name}: {meaning}." for name, meaning in _SAID["assumptions"].items() if name in used]
     lines += [f"- {row.method}: {row.note}." for row in data[data.note != ""].itertuples()]
     return "\n".join(lines) + "\n"

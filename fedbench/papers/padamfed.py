@@ -13,12 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedbench.papers.across import ELSEWHERE, NORMS, averaged, both, elsewhere, problem_free, speedup
+from fedbench.papers.across import ELSEWHERE, NORMS, by_norm, elsewhere, problem_free, speedup
 from fedbench.papers.claims import Claim, Measure, Readings, on_figure
 from fedbench.papers.evidence import Filter, frame, runs_in
 from fedbench.papers.figure import Figure, Paper, picture, save_table
 from fedbench.papers.measures import Above, InSettings, Leads, Moves
 from fedbench.papers.scores import ACCURACY, Score, Sooner, Width, widths
+from fedbench.papers.settings import write_settings
 
 ICLR, TALK = "PAdaMFed, ICLR 2025", "PAdaMFed talk"
 OURS = {"padamfed": "PAdaMFed", "padamfed_vr": "PAdaMFed-VR"}
@@ -63,8 +64,8 @@ _VR_AT_FULL_SIZE = (
     " [table](../../benchmarks/h200.csv) and no figure, have it ahead with one norm on ten digits:"
     " 83.8% +- 1.3% (3) to 71.1% +- 1.7% (3)"
 )
-AVERAGED = "K = 20 at scale cpu, eta"
-"""What is swept where the server averages, with another K than Figure 2 has at that scale."""
+AVERAGED = "server averages, K = 20 at scale cpu, eta"
+"""The way to read Figure 2 with another K than it has at that scale: what is swept."""
 
 
 by_split = partial(picture, name="accuracy", x="round", y="test_accuracy", rows="partition")
@@ -100,22 +101,16 @@ def averaging(out: Path) -> list[Path]:
     return [*files, *save_table(table, out, "widths")]
 
 
-def by_setting(out: Path) -> list[Path]:
-    """Accuracy in several settings with the theorems' step sizes, as a table."""
-    from fedbench.papers.settings import write_settings
-
-    return write_settings(out, {"padamfed": 1 / 4, "padamfed_vr": 1 / 3})
+by_setting = partial(write_settings, powers={"padamfed": 1 / 4, "padamfed_vr": 1 / 3})
+"""Accuracy in several settings with the theorems' step sizes, as a table."""
 
 
 def _everywhere(
     figure: str, measure: Callable[[str], Measure], method: str = "padamfed", words: str = ""
 ) -> Readings:
     """The readings of a claim on a figure of EMNIST: ten digits or 47 classes, one norm or one per tensor."""
-    return tuple(
-        reading
-        for classes, data in CLASSES.items()
-        for reading in both(method, f"padamfed/{figure}{classes}", measure, f"{data}, {words}")
-    )
+    figures = {f"{data}{words}": f"padamfed/{figure}{classes}" for classes, data in CLASSES.items()}
+    return by_norm(method, figures, measure)
 
 
 def _widest(figure: str, key: str, where: Filter) -> Readings:
@@ -169,7 +164,7 @@ def _figure1(split: str, where: Filter, source: str) -> Iterator[Claim]:
 
     def averages(method: str, stage: str, words: str, ours: bool = False) -> Readings:
         ahead = partial(Leads, others=BASELINES, where=where)
-        return averaged(method, "padamfed/fig1_average", ahead, stage, words, ours)
+        return by_norm(method, {f"server averages, {words}": "padamfed/fig1_average"}, ahead, stage, ours)
 
     for (method, name), (word, (score, words)) in product(OURS.items(), BY.items()):
         added = (*averages(method, "final", "theorem's eta"),
@@ -192,10 +187,10 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
 
     def above(method: str, step: str) -> Readings:
         key = STEPS[step]
-        return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f"{step}, ")
+        return _everywhere("fig2", lambda run: Above(run, level, where, key, 3e-3, 1e-1), method, f", {step}")
 
     def average(measure: Callable[[str], Measure], method: str = "padamfed") -> Readings:
-        return averaged(method, "padamfed/fig2_average", measure, "final-lr", AVERAGED)
+        return by_norm(method, {AVERAGED: "padamfed/fig2_average"}, measure, "final-lr")
 
     for method, name in OURS.items():
         yield Claim(f"{method}-range-{split}", f"{name} exceeds {level} for step sizes from 3e-3 to 1e-1"
@@ -206,7 +201,8 @@ def _figure2(split: str, where: Filter, source: str) -> Iterator[Claim]:
         yield Claim(f"{method}-theorem-steps-{split}", f"{name} exceeds {level} after 400 rounds at its"
                     f" theorem's step sizes (EMNIST, {split}, open settings)",
                     f"our question beside {source}",
-                    both(method, "padamfed/settings", lambda run: InSettings(run, level, SPLITS[split])),
+                    by_norm(method, {"": "padamfed/settings"},
+                            lambda run: InSettings(run, level, SPLITS[split])),
                     400, post_hoc=True, kind="ours", differs=_ASKED)  # fmt: skip
     widest = average(lambda run: Leads(run, BASELINES, Width(STEPS["eta"]), where))
     for step, key in STEPS.items():

@@ -120,7 +120,6 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
         failed = int((data.runs.status == "failed").sum()) if data and "status" in data.runs else 0
         # ten digits: further ones differ from processor to processor
         mean, low, high = (float(f"{number:.10g}") for number in numbers.interval)
-        reasons = [way.cut, numbers.limit, numbers.detail, f"{failed} failed runs left out" if failed else ""]
         yield {
             "claim": claim.name,
             "kind": claim.kind,
@@ -138,7 +137,7 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
             "difference": mean,
             "low": low,
             "high": high,
-            "notes": "; ".join(filter(None, reasons)),
+            "notes": "; ".join([*way.notes, *[f"{failed} failed runs left out"] * bool(failed)]),
             "tuned_on_test": bool(data and on_test(way, data)),
             "command": made_by.get("command", ""),
         }
@@ -315,7 +314,7 @@ def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
             "read as": " ".join(filter(None, [way.words, way.reading.marks])),
             "ours (n)": numbers.ours, "other": numbers.other, "holds in": numbers.holds,
             "": f"**{way.word}**",
-            "notes": "; ".join(filter(None, [way.cut, numbers.limit, numbers.detail])),
+            "notes": "; ".join(way.notes),
         })  # fmt: skip
         before = run
     yield markdown(pd.DataFrame(rows))

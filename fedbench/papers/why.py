@@ -14,7 +14,7 @@ from fedbench.errors import ConfigError, counted
 from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
 from fedbench.papers.behind import method_of, runs_behind, searches, steps, what_was_run
-from fedbench.papers.claims import AGREES, DISAGREES, FEWEST_SEEDS, MIXED, Claim, Way, counts, word_of
+from fedbench.papers.claims import Claim, Way, counts, word_of
 from fedbench.papers.report import Results, gather
 from fedbench.runs.lists import RUNS_CSV
 
@@ -61,26 +61,12 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
         sign = "holds" if margin > 0 else "the opposite" if margin < 0 else "neither"
         at = "exact" if numbers.exact else f"seed {seed}"
         yield f"   {at}: {', '.join(parts[:8])}; {sign} by {abs(margin):.4g}"
-    yield f"   so {way.word}: {_because(way)}"
+    yield f"   so {way.word}: {way.judged[1]}"
     late = "added when its result was known" * way.reading.late
     if note := "; ".join(filter(None, [numbers.detail, late])):
         yield f"   note: {note}"
     if figure in results.places:
         yield from _runs(way, results)
-
-
-def _because(way: Way) -> str:
-    numbers, seeds = way.numbers, len(way.numbers.margin)
-    if way.cut:
-        few = f"; {seeds} of the {FEWEST_SEEDS} seeds that a word needs" * (seeds < FEWEST_SEEDS)
-        return f"its setting was cut: {way.cut}{few}"
-    if numbers.margin.empty:
-        return "there are no numbers"
-    if seeds < FEWEST_SEEDS and not numbers.exact:
-        return f"{seeds} of the {FEWEST_SEEDS} seeds that a word needs"
-    ends = {AGREES: "it holds in every seed", DISAGREES: "the opposite holds in every seed"}
-    mixed = numbers.limit or f"it holds in {numbers.holds} seeds"
-    return mixed if way.word == MIXED else ends[way.word]
 
 
 def _runs(way: Way, results: Results) -> Iterator[str]:

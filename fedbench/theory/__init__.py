@@ -1,1 +1,1 @@
-"""The papers' theory: optimal parameters, step sizes, comparison tables. Only `curvature` needs torch."""
+"""What theorems prescribe: step-size rules, what they read and what they return."""

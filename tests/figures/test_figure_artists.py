@@ -244,21 +244,17 @@ def test_a_panel_for_each_value_of_keys(tmp_path: Path, x: str, own_y: bool) -> 
         assert len({round(ax.get_position().x0, 3) for ax in drawing.figure.axes}) == columns
 
 
-def test_limits_levels_and_an_enlarged_part(tmp_path: Path) -> None:
-    """Nothing is drawn beyond limits; a level is within the axes; the part has the same means."""
+def test_limits_and_levels(tmp_path: Path) -> None:
+    """Nothing is drawn beyond limits; a level is within the axes."""
     write_run(tmp_path, rows(0.8, 0.6, 0))
-    part, limits = (50, 100, 0.7, 0.9), {"x": (0, 50), "y": (0.5, 0.9)}
-    (ax,) = draw([tmp_path], PlotOptions(limits=limits)).figure.axes
+    (ax,) = draw([tmp_path], PlotOptions(limits={"x": (0, 50), "y": (0.5, 0.9)})).figure.axes
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, 50), (0.5, 0.9))
     assert all(line.get_clip_on() for line in marked(ax, "mean"))
-    drawing = draw([tmp_path], PlotOptions(levels=(0.95, 0.7), inset=part))
+    drawing = draw([tmp_path], PlotOptions(levels=(0.95, 0.7)))
     (ax,) = drawing.figure.axes
     assert [set(line.get_ydata()) for line in marked(ax, "level")] == [{0.95}, {0.7}]
     assert ax.get_ylim()[1] > 0.95
     assert "level 0.95, 0.7" in legend(drawing)
-    (inset,) = ax.child_axes
-    assert (inset.get_xlim(), inset.get_ylim()) == (part[:2], part[2:])
-    np.testing.assert_array_equal(inset.lines[0].get_xydata(), marked(ax, "mean")[0].get_xydata())
 
 
 @pytest.mark.parametrize(
