@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from fedbench.engine import choose
 from fedbench.engine import memory as planning
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, choose_state, planned_bytes
-from fedbench.machine import Memory, kills, memory
+from fedbench.machine import Memory, kills, loading, memory
 
 CPU = torch.device("cpu")
 MACHINE = {
@@ -81,3 +82,16 @@ def test_a_run_plans_with_what_is_left_of_the_memory(monkeypatch: pytest.MonkeyP
     planning.share_machine(5)
     assert choose_chunk(load, CPU, 4) == 10
     assert choose_state("auto", 1_001, CPU) == "disk"
+
+
+def test_what_is_imported_is_not_collected_meanwhile() -> None:
+    """Also where a process collects nothing itself, and where the import fails."""
+    for collects in (True, False):
+        (gc.enable if collects else gc.disable)()
+        try:
+            with pytest.raises(ImportError), loading():
+                assert not gc.isenabled()
+                raise ImportError
+            assert gc.isenabled() == collects
+        finally:
+            gc.enable()

@@ -56,7 +56,6 @@ def compute(cfg: DictConfig, context: HydraContext, directory: Path, runs: Seque
     swept = list(dict.fromkeys(key for run in runs for key in run.choices))
     targets = [run.config.target for run in runs if run.config.target is not None]
     write_manifest(directory, swept, {run.name: run.choices for run in runs}, targets)
-    collect(directory)
     task.expect(run.config for run in missing)
 
     def launch(batch: Sequence[PlannedRun]) -> None:
@@ -80,7 +79,6 @@ def compute(cfg: DictConfig, context: HydraContext, directory: Path, runs: Seque
         while missing:
             for start in range(0, len(missing), size):
                 launch(missing[start : start + size])
-            collect(directory)
             missing = _left_by_others(missing)
     finally:
         collect(directory)

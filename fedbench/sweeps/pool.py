@@ -119,6 +119,7 @@ class Pool:
         with bar, logging_redirect_tqdm(), signals.installed():
             try:
                 self.workers = {number: self._started(number) for number in range(len(self.slots))}
+                self.work.task.make_tables(self.directory)
                 while self.workers and signals.stop is None:
                     connection.wait([each.sentinel for each in self.workers.values()], LOOK_SECONDS)
                     ended = [slot for slot, worker in self.workers.items() if not worker.is_alive()]
