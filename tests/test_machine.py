@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 from fedbench.engine import choose
 from fedbench.engine import memory as planning
 from fedbench.engine.choose import Load, ModelCost, choose_chunk, choose_state, planned_bytes
-from fedbench.machine import Memory, kills, loading, memory
+from fedbench.machine import Loading, Memory, kills, memory
 
 CPU = torch.device("cpu")
 MACHINE = {
@@ -89,8 +91,17 @@ def test_what_is_imported_is_not_collected_meanwhile(collects: bool) -> None:
     """Also in a process that collects nothing itself."""
     try:
         (gc.enable if collects else gc.disable)()
-        with loading():
+        with Loading():
             assert not gc.isenabled()
         assert gc.isenabled() == collects
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("words", ["", "Loading.keeps = True", "import torch; Loading.keeps = True"])
+def test_only_the_commands_own_process_keeps_what_is_loaded(words: str) -> None:
+    """And only as it loads torch: a user's objects that are in cycles could not be freed afterwards."""
+    code = f"import gc; from fedbench.machine import Loading; {words}\nwith Loading(): import torch\n"
+    code += "print(gc.get_freeze_count() > 100_000)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(words == "Loading.keeps = True")

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from fedbench.errors import SaidElsewhere, UsageError, UserError, coloured, nearest, shortened
+from fedbench.machine import Loading
 from fedbench.process_group import refuse_several
 from fedbench.runs.signals import ignore_saves
 
@@ -34,6 +35,7 @@ SUBCOMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fedbench` with the arguments `argv` (without the program's name); return the exit code."""
+    Loading.keeps = True
     ignore_saves()
     _open_streams()
     logging.raiseExceptions = False  # a log that cannot be written is no reason for a traceback

@@ -23,7 +23,7 @@ from fedbench.config.identity import digest, identity
 from fedbench.config.register import register_resolvers
 from fedbench.errors import RunError, UserError
 from fedbench.files import InUse, as_yaml
-from fedbench.machine import loading
+from fedbench.machine import Loading
 from fedbench.process_group import ALONE, ProcessGroup
 from fedbench.runs.metrics import ending
 from fedbench.runs.run_directory import FAILED, FINISHED, PAUSED, STAGING, RunDirectory
@@ -42,7 +42,7 @@ register_resolvers()  # a launcher's worker process imports this module before i
 @functools.cache
 def session() -> Session:
     """What the jobs of this process share."""
-    with loading():
+    with Loading():
         from fedbench.runs.session import Session
 
     return Session()
@@ -50,7 +50,7 @@ def session() -> Session:
 
 def run_here(config: Config, group: ProcessGroup = ALONE) -> Run:
     """A run that this process computes, checked. Raises ConfigError and DataError."""
-    with loading():
+    with Loading():
         from fedbench.runs.run import Run
 
     return Run(config, session(), group)

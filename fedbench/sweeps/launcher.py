@@ -17,7 +17,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig
 
 from fedbench.config.register import LauncherOptions
-from fedbench.machine import loading
+from fedbench.machine import Loading
 from fedbench.sweeps.job import RunJob
 from fedbench.sweeps.plan import PlannedRun
 from fedbench.sweeps.pool import Pool, Slot, Work
@@ -92,7 +92,7 @@ class Launcher:
         """Whether runs on this device (None: their own) are on a GPU."""
         if (device or self.device) == "cpu":
             return False
-        with loading():
+        with Loading():
             import torch
 
         return device is not None or torch.cuda.is_available()

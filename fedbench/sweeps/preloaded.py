@@ -2,19 +2,18 @@
 imports this module: signals sent to all processes of a job do not end it before its workers."""
 
 import atexit
-import gc
 import os
 import signal
 
-from fedbench.machine import loading
+from fedbench.machine import Loading
 
-with loading():
+Loading.keeps = True
+with Loading():
     from fedbench.runs import run
     from fedbench.sweeps import pool
 
 __all__ = ["pool", "run"]
 
-gc.freeze()  # so that no worker goes through all of these either
 atexit.register(os._exit, 0)  # whoever waits for its output does not wait until its modules are taken apart
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, signal.SIG_IGN)
