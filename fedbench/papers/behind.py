@@ -72,17 +72,25 @@ def _listed(values: pd.Series) -> str:
     return " ".join(each) if len(each) < 10 else f"{each[0]} to {each[-1]} ({len(each)} values)"
 
 
-def steps(rows: pd.DataFrame) -> str:
-    """The step sizes of runs, those that were chosen and those of a theorem: `lr=0.1, theorem's beta=0.3`.
-    Without what is swept."""
+def steps(rows: pd.DataFrame, swept: bool = False) -> str:
+    """The step sizes and further numbers of a method in these runs, those that were chosen and those of a
+    theorem: `lr=0.1, theorem's beta=0.3`. `swept`: also those of several values."""
+    further = [key for key in map(str, rows.select_dtypes("number")) if key.startswith("algorithm.")]
     chosen, given = [], []
-    for key in STEPS:
-        name, values = key.rpartition(".")[2], rows[key].dropna() if key in rows else pd.Series(dtype=float)
-        if values.nunique() == 1:
-            chosen.append(f"{name}={_said(values.iloc[0])}")
-        elif values.empty and f"hyper.{name}" in rows and rows[f"hyper.{name}"].notna().any():
-            given.append(f"{name}={_listed(rows[f'hyper.{name}'])}")
+    for key in dict.fromkeys((*STEPS, *further)):
+        values, hyper = rows[key].dropna() if key in rows else pd.Series(dtype=float), f"hyper.{_called(key)}"
+        if values.nunique() == 1 or (swept and len(values)):
+            chosen.append(f"{_called(key)}={_listed(values)}")
+        elif values.empty and key in STEPS and hyper in rows and rows[hyper].notna().any():
+            given.append(f"{_called(key)}={_listed(rows[hyper])}")
     return ", ".join(filter(None, [" ".join(chosen), f"theorem's {' '.join(given)}" if given else ""]))
+
+
+def other_work(part: pd.DataFrame, ours: pd.DataFrame) -> str:
+    """K, epochs and B of a method's runs where ours have others: `K=20, B=16`."""
+    keys = ("local.steps", "local.epochs", "local.batch_size")
+    return ", ".join(f"{_called(key)}={_listed(part[key])}" for key in keys
+                     if key in ours and {*part[key].dropna()} != {*ours[key].dropna()})  # fmt: skip
 
 
 def on_test(way: Way, data: Evidence) -> bool:

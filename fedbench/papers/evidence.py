@@ -298,7 +298,7 @@ def short(method: str) -> str:
     """A method's name with its further words, without the norm and the stage, which its reading states."""
     name, *words = method.split()
     further = [
-        word.rpartition("=")[2]
+        word.rpartition("." if word[-1].isdigit() else "=")[2]
         for word in words
         if "norm=" not in word and "stage=" not in word and word not in ("vector", "tensor")
     ]

@@ -69,7 +69,7 @@ class Leads(Measure):
             {name: score.abs() for name, score in scores.items()},
             gaps[short(rival)],
             tuple(now.rows.values()),
-            "; ".join(filter(None, [f"behind {', '.join(behind)}" if behind else "", last])),
+            "; ".join(filter(None, [f"behind {', '.join(behind)}" if behind else "", last, now.note])),
             now.bound,
             chosen=now.chosen,
         )

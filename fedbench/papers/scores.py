@@ -34,7 +34,7 @@ class Compared:
     `words`: method -> its score in words; `rows`: method -> the runs behind it; `last`: method -> its last
     evaluations in words, where the score flatters noisy methods; `bound`: why a score is a bound only;
     `beside`: other -> our own score in words, where it depends on the other. `chosen`: how the settings that
-    count were chosen from those shown."""
+    count were chosen from those shown. `note`: what else a reader should know."""
 
     pairs: Mapping[str, tuple[pd.Series, pd.Series]]
     words: Mapping[str, str]
@@ -43,6 +43,7 @@ class Compared:
     bound: str = ""
     beside: Mapping[str, str] = field(default_factory=dict)
     chosen: str = ""
+    note: str = ""
 
 
 FEWEST_TASKS = 3
@@ -81,17 +82,20 @@ class Sooner:
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
         rows = {name: data.once(tuned, name, where) for name in names}
-        pairs, words, beside, unit = {}, {names[0]: ""}, {}, "" if self.clock == "round" else " s"
+        pairs, words, beside, unit = {}, {names[0]: ""}, {}, " rounds" if self.clock == "round" else " s"
         ours = data.rounds[data.rounds.dir.isin(rows[names[0]].dir)].merge(rows[names[0]][["dir", "seed"]])
-        end = 1.01 * ours.groupby("seed")[self.clock].max()
+        end, never = 1.01 * ours.groupby("seed")[self.clock].max(), False
         for other in names[1:]:
             level = 0.95 * float(rows[other].final_accuracy.mean())
             mine, theirs = (until(data, rows[name], level, self.clock) for name in (names[0], other))
             last = float(data.rounds[data.rounds.dir.isin(rows[other].dir)][self.clock].max())
             pairs[other] = -mine.where(np.isfinite(mine), end), -theirs.clip(upper=last)
+            never |= not np.isfinite(mine).all()
             beside[other] = f"{mine.median():.0f}{unit}" if np.isfinite(mine.median()) else "never"
             words[other] = f"{theirs.median():.0f}{unit} to {percent(level)} (median)"
-        return Compared(pairs, words, rows, beside=beside)
+        ends = " to ".join(dict.fromkeys(f"{value:.0f}" for value in (end.min(), end.max())))
+        note = f"never counts as {ends}{unit}" if never else ""
+        return Compared(pairs, words, rows, beside=beside, note=note)
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class Range:
     key: str
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: data.rows(name, where) for name in names}
+        rows = _with(data, names, where, self.key)
         scores = _along(data, names, where, self.key, 2, lambda points: float(points.min() - points.max()))
         words = {name: said(score.abs()) for name, score in scores.items()}
         return Compared(_paired(names, scores), words, rows)
@@ -137,15 +141,23 @@ class Width:
     key: str
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
-        rows = {name: data.rows(name, where) for name in names}
+        rows = _with(data, names, where, self.key)
         curves = {name: data.once(curve, name, where, self.key) for name in names}
         level = LEVEL * max(float(points.max()) for points in curves.values())
         scores = _along(data, names, where, self.key, 3, lambda points: _decades(points, level))
-        words = {name: said(score, "width") for name, score in scores.items()}
+        words = {name: said(score, "width").replace(" (", " decades (") for name, score in scores.items()}
         ends = {name: curves[name].iloc[[0, -1]].max() for name in names[1:]}
         cut = ", ".join(short(name) for name, end in ends.items() if end >= level)
         bound = f"the grid ends within the range of {cut}" if cut else ""  # of others: theirs may be wider
         return Compared(_paired(names, scores), words, rows, bound=bound)
+
+
+def _with(data: Evidence, names: Sequence[str], where: Filter, key: str) -> dict[str, pd.DataFrame]:
+    """By method, the runs that have a number for `key`; others, in which it is the theorem's, are no point of
+    a curve."""
+    rows = {name: data.rows(name, where) for name in names}
+    return {name: part[pd.to_numeric(part[key], errors="coerce").notna()] if key in part else part
+            for name, part in rows.items()}  # fmt: skip
 
 
 def _along(

@@ -13,7 +13,7 @@ from fedbench.config.overrides import written
 from fedbench.errors import ConfigError, counted
 from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
-from fedbench.papers.behind import method_of, runs_behind, searches, steps, what_was_run
+from fedbench.papers.behind import method_of, other_work, runs_behind, searches, steps, what_was_run
 from fedbench.papers.claims import Claim, Way, counts, word_of
 from fedbench.papers.report import Results, gather
 from fedbench.runs.lists import RUNS_CSV
@@ -50,7 +50,8 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
     if ran := what_was_run(way, results.evidence.get(figure)):
         yield f"   run: {ran}"
     for part in (behind := runs_behind(way)):
-        yield f"   steps of {method_of(part)}: {steps(part) or 'as the axis has them'}"
+        words = ", ".join(filter(None, [other_work(part, behind[0]), steps(part, swept=True)]))
+        yield f"   {method_of(part)}: {words}"
     for one in searches(results.evidence[figure], behind) if behind else ():
         yield f"   tuned {one.words}"
     if numbers.ours:

@@ -191,12 +191,12 @@ CASES = [
      {"detail": "last evaluations 70.0% +- 0.0% (3), 75.0% +- 0.0% (3)"}),
     # sooner at 95 % of the other's accuracy
     (Leads("a", ("b",), Sooner()), racing(0.9, 0.8, 3, 6), AGREES,
-     {"other": "b 6 to 76.0% (median)", "ours": "3", "margin": [3, 3, 3]}),
+     {"other": "b 6 rounds to 76.0% (median)", "ours": "3 rounds", "margin": [3, 3, 3]}),
     (Leads("a", ("b",), Sooner("wall_seconds")), racing(0.9, 0.8, 3, 6), AGREES,
      {"other": "b 3 s to 76.0% (median)", "ours": "2 s"}),
     (Leads("a", ("b",), Sooner()), racing(0.9, 0.8, 6, 3), DISAGREES, {}),
     (Leads("a", ("b",), Sooner()), racing(0.5, 0.8, 3, 6), DISAGREES,
-     {"other": "b 6 to 76.0% (median)", "ours": "never"}),
+     {"other": "b 6 rounds to 76.0% (median)", "ours": "never"}),
     # a lower loss leads
     (Leads("a", ("b",), Column("train_loss")), racing(0.9, 0.8, 1, 1), AGREES,
      {"ours": "0.100 +- 0.000 (3)", "other": "b 0.200 +- 0.000 (3)"}),
@@ -208,7 +208,7 @@ CASES = [
      {"detail": "behind b"}),
     # near the best of all (0.9) is at least 0.81; a flat curve below that is no range
     (Leads("a", ("b",), Width(LR)), Evidence(WIDE), AGREES,
-     {"ours": "2.000 +- 0.000 (3)", "other": "b 0.000 +- 0.000 (3)"}),
+     {"ours": "2.000 +- 0.000 decades (3)", "other": "b 0.000 +- 0.000 decades (3)"}),
     # b still rises at the end of its grid: its range may be wider than is known, so nothing can agree
     (Leads("a", ("b",), Width(LR)), Evidence(CUT), MIXED,
      {"limit": "the grid ends within the range of b", "holds": "3 of 3"}),
