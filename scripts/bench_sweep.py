@@ -117,24 +117,14 @@ def bare(model: str, arguments: argparse.Namespace, directory: Path) -> list[flo
 
 
 def ours(model: str, arguments: argparse.Namespace, directory: Path, *launcher: str) -> list[float]:
-    """The sweep by fedbench; returns the accuracies of its runs."""
+    """The sweep by fedbench's command; returns the accuracies of its runs."""
     there = directory / "sweep"
     grids = [
-        {"algorithm": [method], "algorithm.lr": [lr], "seed": [seed]}
-        for method, lr, seed in points(arguments.runs)
+        f"{{algorithm:{method},algorithm.lr:{lr},seed:{seed}}}" for method, lr, seed in points(arguments.runs)
     ]
-    code = (
-        "import json, sys; from pathlib import Path; from fedbench.sweeps.launch import asked\n"
-        "common, grids, place = json.loads(sys.argv[1])\n"
-        "with asked(common, grids, Path(place)) as sweep: sweep.run()"
-    )
-    common = [
-        *words(model, arguments.root, arguments.rounds),
-        "device=cpu",
-        "hydra/launcher=processes",
-        *launcher,
-    ]
-    command = [sys.executable, "-c", code, json.dumps([common, grids, str(there)])]
+    command = [sys.executable, "-m", "fedbench", "--multirun", f"hydra.sweep.dir={there}"]
+    command += [*words(model, arguments.root, arguments.rounds), "device=cpu", *launcher]
+    command += [f"hydra.sweeper.grids=[{','.join(grids)}]"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
