@@ -107,52 +107,39 @@ def test_a_summary_says_the_local_steps_of_a_method(fedbench: Call) -> None:
     assert ", K=1, " in settings_line(common(read(["r"])))
 
 
-def test_where_code_of_a_users_fails_is_said(fedbench: Call) -> None:
+PLAIN = own_method("signed")
+BRANCH = SIGN.format("h.lr = h.lr if local.y.sum() > 0 else h.lr")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "engine", "says"),
+    [
+        (1, own_method("signed", SIGN.format("pass"), "mean.nothing"), "loop",
+         "{file}, line 11: AttributeError: "),
+        (1, own_method("signed", BRANCH, "mean.sign"), "vmap",
+         "{file}, line 8: a branch depends on the value of a tensor: use torch.where, or engine=loop"),
+        (1, PLAIN.replace("server.theta + h.server_lr * mean.delta", "mean.delta[:3]"), "loop",
+         "algorithm=signed: server_step returned theta of shape (3,), (650,) is expected\n"),
+        (2, PLAIN.replace("mean.delta", "mean.delta.clone().normal_()"), "loop",
+         "algorithm=signed: its server_step draws from torch's global generator, so the run could not be "
+         "repeated; use n.uniform"),
+        (1, PLAIN.replace("mean.delta", "mean.delta.double()"), "loop",
+         "algorithm=signed: server_step returned theta of type torch.float64, torch.float32 is expected\n"),
+        (2, "x = 1\nx / 0\n", "auto", "{failed}: ZeroDivisionError: division by zero ({file}, line 2)\n"),
+        (2, "import sys\nsys.exit(3)\n", "auto", "{failed}: SystemExit: 3 ({file}, line 2)\n"),
+        (2, "x = 1\nx +\n", "auto", "{failed}: SyntaxError: invalid syntax (mine.py, line 2)\n"),
+    ],
+)  # fmt: skip
+def test_where_code_of_a_users_fails_is_said(
+    fedbench: Call, code: int, text: str, engine: str, says: str
+) -> None:
     """The file and line of the user's, in place of an internal error of ours."""
-    write(server="mean.nothing")
-    mine = [*SMALL, "imports=[mine.py]", "algorithm=signed"]
-    code, _, err = fedbench(*mine, "engine=loop")
-    assert (code, err.count("\n")) == (1, 1)
-    assert err.startswith(f"fedbench: {Path('mine.py').resolve()}, line 11: AttributeError: ")
-    write(branch="h.lr = h.lr if local.y.sum() > 0 else h.lr")
-    imports.executed.clear()
-    code, _, err = fedbench(*mine, "engine=vmap")
-    assert code == 1
-    branch = "mine.py, line 8: a branch depends on the value of a tensor: use torch.where, or engine=loop"
-    assert branch in err
-    wrong = own_method("signed").replace("server.theta + h.server_lr * mean.delta", "mean.delta[:3]")
-    Path("mine.py").write_text(wrong)
-    imports.executed.clear()
-    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
-    line = "algorithm=signed: server_step returned theta of shape (3,), (650,) is expected"
-    assert (code, err) == (1, f"fedbench: {line}\n")
-    noisy = own_method("signed").replace("mean.delta", "mean.delta.clone().normal_()")
-    Path("mine.py").write_text(noisy)
-    imports.executed.clear()
-    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
-    line = (
-        "algorithm=signed: its server_step draws from torch's global generator, "
-        "so the run could not be repeated"
-    )
-    assert (code, err.startswith(f"fedbench: {line}; use n.uniform")) == (2, True)
-    double = own_method("signed").replace("mean.delta", "mean.delta.double()")
-    Path("mine.py").write_text(double)
-    imports.executed.clear()
-    code, _, err = fedbench(*mine, "model=logistic", "engine=loop")
-    line = "algorithm=signed: server_step returned theta of type torch.float64, torch.float32 is expected"
-    assert (code, err) == (1, f"fedbench: {line}\n")
-    Path("mine.py").write_text("x = 1\nx / 0\n")
-    imports.executed.clear()
-    code, _, err = fedbench(*SMALL, "imports=[mine.py]")
-    assert code == 2
-    assert f"ZeroDivisionError: division by zero ({Path('mine.py').resolve()}, line 2)" in err
-    for text, says in [
-        ("import sys\nsys.exit(3)\n", f"SystemExit: 3 ({Path('mine.py').resolve()}, line 2)"),
-        ("x = 1\nx +\n", "SyntaxError: invalid syntax (mine.py, line 2)"),
-    ]:
-        Path("mine.py").write_text(text)
-        line = f"fedbench: imports=mine.py: failed while it was executed: {says}\n"
-        assert fedbench(*SMALL, "imports=[mine.py]")[::2] == (2, line)
+    Path("mine.py").write_text(text)
+    words = [*SMALL, "model=logistic", "imports=[mine.py]", "algorithm=signed", f"engine={engine}"]
+    found, _, err = fedbench(*words)
+    failed = "imports=mine.py: failed while it was executed"
+    line = f"fedbench: {says.format(file=Path('mine.py').resolve(), failed=failed)}"
+    assert (found, err[: len(line)], err.count("\n")) == (code, line, 1)
 
 
 AVERAGED = "send what is to be averaged, in the type of theta, or see uploads one by one (stacks = True)"
