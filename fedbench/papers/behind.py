@@ -96,7 +96,7 @@ def other_work(part: pd.DataFrame, ours: pd.DataFrame) -> str:
 def on_test(way: Way, data: Evidence) -> bool:
     """Whether hyper-parameters of these runs were chosen by test samples: in a search, or as the best of
     what is shown."""
-    return any(not one.share for one in searches(data, runs_behind(way))) or data.best_on_test
+    return any(not one.share for one in searches(data, runs_behind(way))) or bool(way.numbers.chosen)
 
 
 # ---- how it was tuned ------------------------------------------------------------------------------------

@@ -182,6 +182,20 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
 
 
+def tried(rows: pd.DataFrame) -> int:
+    """How many configurations `tuned` chooses from."""
+    untouched, labels = _configurations(rows)
+    return 1 if untouched.any() else labels.nunique()
+
+
+def best_of(settings: Mapping[str, int], where: str = "") -> str:
+    """`FedAvg, SCAFFOLD: the best of 4 settings, by the same seeds`; empty if none has several. `settings`:
+    method -> how many were tried."""
+    several = {short(name): many for name, many in settings.items() if many > 1}
+    many = " or ".join(map(str, sorted({*several.values()})))
+    return f"{', '.join(several)}: the best of {many} settings{where}, by the same seeds" if several else ""
+
+
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
     accuracy, place = _counted(rows, key)

@@ -17,6 +17,7 @@ from fedbench.papers.evidence import (
     Evidence,
     Filter,
     Untested,
+    best_of,
     by_seed,
     curve,
     curves_by_seed,
@@ -25,6 +26,7 @@ from fedbench.papers.evidence import (
     percent,
     said,
     short,
+    tried,
     tuned,
 )
 from fedbench.papers.scores import ACCURACY, Score
@@ -88,7 +90,9 @@ class Near(Measure):
 
     def _numbers(self, data: Evidence) -> Iterator[Numbers]:
         rows = data.rows(self.method, self.where)
-        rows = data.once(tuned, self.method, self.where) if self.column == "final_accuracy" else rows
+        final = self.column == "final_accuracy"
+        how = best_of({self.method: tried(rows)}) if final else ""
+        rows = data.once(tuned, self.method, self.where) if final else rows
         scores, rounds = by_seed(data, rows, self.column), self.column == "T"
         deviation = 0.0 if len(scores) < 2 else float(scores.std())
         slack = 0.1 * self.value if rounds else max(POINT, 2 * deviation)
@@ -107,6 +111,7 @@ class Near(Measure):
             (rows,),
             "; ".join([points, *[also] * (self.column == "best_accuracy")]),
             f"no run is longer than {longest}, so a larger T could not be seen" if beyond else "",
+            chosen=how,
         )
 
 

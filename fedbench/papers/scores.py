@@ -14,6 +14,7 @@ from fedbench.papers.evidence import (
     Evidence,
     Filter,
     Untested,
+    best_of,
     by_seed,
     curve,
     curve_of_each_seed,
@@ -21,6 +22,7 @@ from fedbench.papers.evidence import (
     rows_of,
     said,
     short,
+    tried,
     tuned,
     until,
 )
@@ -67,7 +69,8 @@ class Column:
         words = {name: said(score, self.name) for name, score in scores.items()}
         flatters = self.name == "best_accuracy"
         last = {name: said(by_seed(data, part, "final_accuracy")) for name, part in rows.items() if flatters}
-        return Compared(_paired(names, scores), words, rows, last)
+        how = best_of({name: tried(data.rows(name, where)) for name in names})
+        return Compared(_paired(names, scores), words, rows, last, chosen=how)
 
 
 ACCURACY = Column()
@@ -115,10 +118,8 @@ class OverTasks:
         scores = {name: over_tasks(part, self.how).droplevel("method") for name, part in parts.items()}
         words = {name: said(score, "relative") for name, score in scores.items()}
         rows = {name: data.runs[data.runs.dir.isin(part.dir)] for name, part in parts.items()}
-        tuned = {short(name): part.tried.iloc[0] for name, part in parts.items() if part.tuned.any()}
-        many = " or ".join(map(str, sorted({*tuned.values()})))
-        how = f"{', '.join(tuned)}: the best of {many} settings on the first task, by the same seeds"
-        return Compared(_paired(names, scores), words, rows, chosen=f"{tasks} tasks; {how}" if tuned else "")
+        how = best_of({name: part.tried.iloc[0] for name, part in parts.items()}, " on the first task")
+        return Compared(_paired(names, scores), words, rows, chosen=f"{tasks} tasks; {how}" if how else "")
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,13 @@ CASES = [
     # beside the best evaluation the last ones are told: the order is the other one
     (Leads("a", ("b",), Column("best_accuracy")), Evidence(LAST), AGREES,
      {"detail": "last evaluations 70.0% +- 0.0% (3), 75.0% +- 0.0% (3)"}),
+    # of two settings of a the better one counts, which is said, except where the theorem gives one of them
+    (Leads("a", ("b",)), Evidence(runs(*swept("a", LR, {0.1: 0.9, 1.0: 0.7}, 3), ("b", (0.8,) * 3, {}))),
+     AGREES, {"chosen": "a: the best of 2 settings, by the same seeds"}),
+    (Leads("a", ("b",)), Evidence(runs(("a", (0.7,) * 3, {}), ("a", (0.9,) * 3, {LR: 0.1}),
+                                       ("b", (0.8,) * 3, {LR: 0.1}))), DISAGREES, {"chosen": ""}),
+    (Near("a", 0.9, "final_accuracy"), Evidence(runs(*swept("a", LR, {0.1: 0.9, 1.0: 0.7}, 3))), AGREES,
+     {"chosen": "a: the best of 2 settings, by the same seeds"}),
     # sooner at 95 % of the other's accuracy
     (Leads("a", ("b",), Sooner()), racing(0.9, 0.8, 3, 6), AGREES,
      {"other": "b 6 rounds to 76.0% (median)", "ours": "3 rounds", "margin": [3, 3, 3]}),
