@@ -109,9 +109,12 @@ class BatchIndices:
         """The same mini-batches with `tensors` that have been moved."""
         return BatchIndices(*moved, self.known)
 
-    def step(self, k: int) -> Batch:
-        """The k-th mini-batches of all jobs, with a leading axis C."""
+    def step(self, k: int, lean: bool = False) -> Batch:
+        """The k-th mini-batches of all jobs, with a leading axis C. `lean`: without their sizes where all are
+        full."""
         count, keys = self.count, self.keys
+        if lean and (self.known.count[k] == self.index.shape[-1]).all():
+            count = None
         masks = None if self.masks is None else tuple(mask[k] for mask in self.masks)
         return Batch(
             self.index[k], None if count is None else count[k], None if keys is None else keys[k], masks

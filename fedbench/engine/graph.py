@@ -31,12 +31,13 @@ MOST_GRAPHS = 8  # of one run, for chunks of different forms
 log = logging.getLogger(__name__)
 
 
-def eagerly(step: Step, local: Vectors, work: Work, first: int) -> State:
-    """Run steps first, first + 1, ... of a chunk, one call each. Every k is aligned to 16 bytes."""
+def eagerly(step: Step, local: Vectors, work: Work, first: int, lean: bool = False) -> State:
+    """Run steps first, first + 1, ... of a chunk, one call each. Every k is aligned to 16 bytes. `lean`:
+    those whose mini-batches are all full take no sizes of them, and need no masks."""
     statistics, batches = work.statistics, work.batches
     ks = torch.arange(len(batches), device=batches.index.device).expand(2, -1).T.contiguous()
     for k in range(first, len(batches)):
-        local, statistics = step(local, statistics, work.given, ks[k, 0], batches.step(k))
+        local, statistics = step(local, statistics, work.given, ks[k, 0], batches.step(k, lean))
     return local, statistics
 
 

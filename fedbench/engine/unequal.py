@@ -22,16 +22,16 @@ FEWEST = 4
 """Steps that must be left for a smaller chunk to pay for itself."""
 
 
-def unequally(step: Step, local: Vectors, work: Work, first: int) -> State:
+def unequally(step: Step, local: Vectors, work: Work, first: int, lean: bool) -> State:
     """Like `eagerly`, without most of the steps that clients which have ended would ignore."""
     statistics, clients = work.statistics, len(work.batches.steps)
     for begin, end, rows in stages(work.batches.known.steps, first):
         part = replace(work, statistics=statistics, batches=work.batches.upto(end))
         if len(rows) == clients:
-            local, statistics = eagerly(step, local, part, begin)
+            local, statistics = eagerly(step, local, part, begin, lean)
         else:
             at = torch.from_numpy(rows)
-            moved = eagerly(step, row(local, at), part.of_clients(at), begin)
+            moved = eagerly(step, row(local, at), part.of_clients(at), begin, lean)
             local, statistics = _put(local, moved[0], at), _put(statistics, moved[1], at)
     return local, statistics
 

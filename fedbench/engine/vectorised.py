@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,8 +78,11 @@ class VmapExecutor(Executor):
         return uploads, keeps, statistics
 
     def _step_loop(self, work: Work) -> Callable[..., State]:
-        """How the steps of a chunk are gone through. On a GPU each size would be a graph of its own."""
-        return unequally if self.program.masked and work.batches.index.device.type == "cpu" else eagerly
+        """How the steps of a chunk are gone through. On a GPU each form would be a graph of its own."""
+        if work.batches.index.device.type != "cpu":
+            return eagerly
+        lean = not self.program.objective.masks
+        return partial(unequally if self.program.masked else eagerly, lean=lean)
 
     def gradients(self, theta: Tensor, statistics: Vectors, batches: BatchIndices, weights: Tensor) -> Tensor:
         """Sum over k of weights[k, c] * gradient at `theta` on batch (k, c): (C, d).
@@ -192,13 +196,20 @@ class CompileExecutor(VmapExecutor):
 
 
 def over_clients(function: Callable[..., Any], in_dims: tuple[Any, ...]) -> Callable[..., Any]:
-    """torch.func.vmap(function, in_dims), and `of_one` where there is one client."""
-    mapped, alone = torch.func.vmap(function, in_dims), of_one(function, in_dims)
+    """torch.func.vmap(function, in_dims), and `of_one` where there is one client. None has no axis."""
 
     def call(*args: Any) -> Any:
-        return (alone if _clients(args, in_dims) == 1 else mapped)(*args)
+        dims = tuple(map(_there, args, in_dims))
+        return (of_one if _clients(args, dims) == 1 else torch.func.vmap)(function, dims)(*args)
 
     return call
+
+
+def _there(value: Any, axes: Any) -> Any:
+    """The axes of what is not None."""
+    if value is None or axes is None or isinstance(axes, int):
+        return None if value is None else axes
+    return type(axes)(*map(_there, value, axes))
 
 
 def _clients(value: Any, axes: Any) -> int:

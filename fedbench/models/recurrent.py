@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
         inner: Tensor = getattr(self, f"{PARAMETERS[3]}_l{layer}", torch.zeros_like(bias))
         # the GRU's reset gate scales its candidate's bias
         moved = 2 * self.hidden if self.cell == "gru" else len(inner)
-        bias = bias + functional.pad(inner[:moved], (0, len(inner) - moved))
+        bias = bias + (inner if moved == len(inner) else functional.pad(inner[:moved], (0, self.hidden)))
         if self.cell == "lstm" and has_lstm(sequence):
             return lstm(sequence, weight, recurrent, bias)
         driven = functional.linear(sequence.flatten(0, 1), weight, bias)  # one product for all steps
@@ -116,8 +116,8 @@ class TextRNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T) int64 to outputs (B, classes), or (B, T, classes)."""
-        words: Tensor = torch.where((x == PADDING)[..., None], 0.0, self.embedding(x))
-        states = self.recurrent.states(words)
+        words: Tensor = self.embedding(x)
+        states = self.recurrent.states(words * (x != PADDING).to(words.dtype)[..., None])
         outputs: Tensor = self.head(states.transpose(0, 1) if self.positions else states[-1])
         return outputs
 

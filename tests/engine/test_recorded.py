@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_files import runs
 from tests_support import fixed_trace, make_walk
 from torch import Tensor, nn
 
 from fedbench import algorithms, fields, models
 from fedbench.cli import main
+from fedbench.engine.batches import Batch, BatchIndices
 from fedbench.engine.tape import CALLS
 from fedbench.models.layers import BatchNorm2d, Convolution, GroupNorm, MaxPool2x2
 from fedbench.models.recurrent import RNN, RNNOptions
+from fedbench.runs.run_directory import RunDirectory
 
 UPDATES = 2 * CALLS
 FEW = ["rounds=12", "clients.total=4", "clients.per_round=2", "local.steps=2", "local.batch_size=4"]
@@ -134,3 +137,29 @@ def test_every_model_is_recorded(tmp_path: Path, clients: int) -> None:
         given = [f"model={name}", *words, *own, f"clients.per_round={clients}"]
         notes[name] = engine_note(tmp_path / name, *given)
     assert {name: note for name, note in notes.items() if note} == {}
+
+
+@pytest.mark.parametrize("cohort", [1, 3])
+@pytest.mark.parametrize("method", ["fedavg", "padamfed_vr"])
+def test_full_mini_batches_need_no_masks(
+    cohort: int, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three batches of 32 from 71 or 72 samples are full; their steps have the bits of masked ones."""
+    words = (
+        f"clients.total=20 clients.per_round={cohort} rounds=12 local.steps=6 algorithm={method} model=mlp "
+    )
+    compute = runs(words + "local.batch_size=32 partition=iid engine=vmap threads=1 progress=none")
+    masked, step = list[bool](), BatchIndices.step
+    for name in ("lean", "masked"):
+
+        def seen(batches: BatchIndices, k: int, lean: bool = False, name: str = name) -> Batch:
+            batch = step(batches, k, lean and name == "lean")
+            masked.append(batch.real is not None)
+            return batch
+
+        monkeypatch.setattr(BatchIndices, "step", seen)
+        compute(tmp_path / name)
+    steps = len(masked) // 2
+    assert masked == [False, False, True] * (steps // 3) + [True] * steps
+    lean, other = (RunDirectory(tmp_path / name).metrics for name in ("lean", "masked"))
+    assert lean.drop(columns="wall_seconds").equals(other.drop(columns="wall_seconds"))
