@@ -15,16 +15,14 @@ import argparse
 import json
 import logging
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from bench_jobs import show, write_rows
+from bench_jobs import Ours, peak_kib, show, timed, write_rows
 
 AXES: dict[str, tuple[float, ...]] = {
     "S": (1, 3, 10, 30, 100, 300, 1000),
@@ -73,26 +71,18 @@ def child(arguments: argparse.Namespace) -> None:
     import numpy as np
     import torch
 
-    from fedbench.api import compose_config
     from fedbench.engine.memory import keep_memory
-    from fedbench.runs.execution import set_numerics
-    from fedbench.runs.run import Run
 
     keep_memory()
     point = json.loads(arguments.point)
-    config = compose_config(job(point, arguments))
-    plan = Run(config)
-    set_numerics(plan.problem, plan.placement)
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
-        running = plan.prepare(Path(directory) / "state")
-        running.start()
+        ours = Ours(job(point, arguments), Path(directory) / "state")
         wall, cpu = [], []
         for _ in range(1 + arguments.rounds):
-            start, used = time.perf_counter(), time.process_time()
-            running.loop.update()
-            wall.append(time.perf_counter() - start)
-            cpu.append(time.process_time() - used)
-        running.loop.trainer.store.remove()
+            *times, _ = timed(ours.walk.update)
+            for each, seconds in zip((wall, cpu), times, strict=True):
+                each.append(seconds)
+        ours.walk.trainer.store.remove()
     low, high = np.percentile(cpu[1:], (25, 75))
     print(
         json.dumps(
@@ -100,9 +90,9 @@ def child(arguments: argparse.Namespace) -> None:
                 "algorithm": point["algorithm"],
                 "axis": point["axis"],
                 "value": point["value"],
-                "parameters": plan.problem.layout.d,
-                "engine": running.choice.engine,
-                "state": running.choice.state,
+                "parameters": ours.problem.layout.d,
+                "engine": ours.way.engine,
+                "state": ours.way.state,
                 "ms": round(statistics.median(wall[1:]) * 1e3, 2),
                 "cpu_ms": round(statistics.median(cpu[1:]) * 1e3, 2),
                 "cpu_ms_low": round(low * 1e3, 2),
@@ -113,15 +103,6 @@ def child(arguments: argparse.Namespace) -> None:
             }
         )
     )
-
-
-def peak_kib() -> int:
-    """Peak resident memory in KiB. Linux's getrusage would count what the parent held when it forked."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return next(int(x.split()[1]) for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest // 1024 if sys.platform == "darwin" else largest  # macOS: in bytes
 
 
 def points(arguments: argparse.Namespace) -> list[dict[str, Any]]:

@@ -8,7 +8,9 @@ autograd.grad, foreach updates, the same malloc setting, the same evaluation.
 from __future__ import annotations
 
 import csv
+import resource
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -315,11 +317,20 @@ def synchronise() -> None:
         torch.cuda.synchronize()
 
 
-def timed(block: Callable[[], float]) -> tuple[float, float, float]:
+def timed(block: Callable[[], Any]) -> tuple[float, float, Any]:
     """Run a block; return wall seconds, CPU seconds of this process, and what the block returns."""
     wall, cpu = time.perf_counter(), time.process_time()
     value = block()
     return time.perf_counter() - wall, time.process_time() - cpu, value
+
+
+def peak_kib() -> int:
+    """Peak resident memory in KiB. Linux's getrusage would count what the parent held when it forked."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(x.split()[1]) for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest // 1024 if sys.platform == "darwin" else largest  # macOS: in bytes
 
 
 def matmul_rate(device: str) -> float:

@@ -10,6 +10,8 @@ machine slows both. Columns:
   load          of the machine (average of a minute) when the cell was measured
 A cell that `--out` has for this commit is not measured again, so a run can be interrupted and taken up.
 `--page` writes the table into a Markdown file, between the lines that mark it, without measuring.
+`--memory` measures peak resident memory instead, of a run and of a bare loop in a process each, which make
+three rounds and what the cell evaluates: bare_mib, mib and their ratio.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_jobs import Bare, Ours, show, write_rows
+from bench_jobs import Bare, Ours, peak_kib, show, write_rows
 
 COLUMNS = ("cell", "engine", "chunk", "bare_ms", "ms", "ratio", "low", "high", "load")
+OF_MEMORY = ("cell", "bare_mib", "mib", "ratio")
 BEGIN, END = "<!-- bench_matrix: begin -->", "<!-- bench_matrix: end -->"
 WARM = 12
 """Local steps before the first turn: by then they are recorded."""
@@ -139,7 +142,7 @@ def cpu(work: Callable[[], Any], times: int) -> float:
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """Measure one cell in this process; print its row as one line of JSON."""
+    """Measure one cell in this process; print its row, or its peak memory in MiB, as one line of JSON."""
     logging.disable(logging.WARNING)
     import torch
 
@@ -148,7 +151,6 @@ def child(arguments: argparse.Namespace) -> None:
     keep_memory()
     torch.set_num_threads(1)
     job = overrides(arguments.cells, arguments.root)
-    loop, ours = Bare(job), Ours(job, Path("state"))
     each = "eval.every=1" in job
 
     def bare_round() -> None:
@@ -161,6 +163,13 @@ def child(arguments: argparse.Namespace) -> None:
         if each:
             ours.running.evaluator.test(ours.walk.theta, ours.walk.statistics)
 
+    loop = Bare(job) if arguments.child != "ours" else None
+    ours = Ours(job, Path("state")) if arguments.child != "bare" else None
+    if arguments.child != "both":
+        for _ in range(3):
+            (our_round if ours else bare_round)()
+        print(peak_kib() / 2**10)
+        return
     our_round(), bare_round()
     warm = cpu(our_round, max(1, math.ceil(WARM / loop.steps)))
     once = cpu(bare_round, 1)
@@ -181,8 +190,19 @@ def child(arguments: argparse.Namespace) -> None:
 
 
 def measure(cell: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The row of a cell, from a fresh process with an empty cache of programs; None if it failed."""
-    command = [sys.executable, __file__, "--child", "--cells", cell, "--turns", str(arguments.turns)]
+    """The row of a cell; None if it failed."""
+    if not arguments.memory:
+        return in_a_process("both", cell, arguments)
+    peaks = [in_a_process(side, cell, arguments) for side in ("bare", "ours")]
+    if None in peaks:
+        return None
+    bare, ours = map(round, peaks)
+    return {"cell": cell, "bare_mib": bare, "mib": ours, "ratio": round(ours / bare, 3)}
+
+
+def in_a_process(side: str, cell: str, arguments: argparse.Namespace) -> Any:
+    """What `child` prints of a cell, from a fresh process with an empty cache of programs; None: failed."""
+    command = [sys.executable, __file__, "--child", side, "--cells", cell, "--turns", str(arguments.turns)]
     command += ["--root", str(Path(arguments.root).resolve())]
     with tempfile.TemporaryDirectory() as elsewhere:
         make_characters(Path(elsewhere) / "characters.npz")
@@ -265,7 +285,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("matrix.csv"), help="CSV file")
     parser.add_argument("--page", type=Path, help="Markdown file into which the table of --out is written")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--memory", action="store_true", help="peak memory in place of time")
+    parser.add_argument("--child", choices=("both", "ours", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments)
@@ -284,8 +305,8 @@ def main() -> None:
     asked = arguments.cells.split(";")
     if unknown := [cell for cell in asked if cell not in CELLS]:
         sys.exit(f"no cell {unknown[0]!r}; --list names them")
-    now = commit()
-    show({name: name for name in COLUMNS}, COLUMNS)
+    now, columns = commit(), OF_MEMORY if arguments.memory else COLUMNS
+    show({name: name for name in columns}, columns)
     for cell in asked:
         if any((row["cell"], row["commit"]) == (cell, now) for row in rows):
             continue
@@ -294,7 +315,7 @@ def main() -> None:
             rows = [other for other in rows if other["cell"] != cell]
             rows.append({**row, "commit": now, "processor": processor()})
             write_rows(arguments.out, rows)
-            show(row, COLUMNS)
+            show(row, columns)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,18 @@ def test_a_matrix_of_cells_is_measured_once_and_written_into_a_page(tmp_path: Pa
     lines = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     slowest_first = sorted(found, key=lambda row: -float(row["ratio"]))
     assert lines == ["cell", *(row["cell"] for row in slowest_first)]
-    assert "3 of 58 cells" in text
+    assert "3 of 59 cells" in text
     assert "Not measured: mnist logistic; " in text
+
+
+@pytest.mark.slow
+def test_the_peak_memory_of_a_cell_is_beside_a_bare_loops(tmp_path: Path) -> None:
+    out = tmp_path / "memory.csv"
+    bench("bench_matrix.py", "--memory", "--cells", "evaluated each round, digits", "--out", str(out))
+    (row,) = read(out)
+    assert 100 < float(row["bare_mib"]) < 4000
+    assert float(row["ratio"]) == pytest.approx(float(row["mib"]) / float(row["bare_mib"]), abs=0.001)
+    assert float(row["ratio"]) < 1.1
 
 
 @pytest.mark.slow
