@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ class MemoryStore(StateStore):
                     self.clients, *value.shape[1:], dtype=value.dtype, device=self.device
                 )
             if self.device.type == "cpu":  # NumPy copies whole rows, in a third of the time
-                self.tensors[name].numpy()[at.numpy()] = value.detach().cpu().numpy()
+                _rows(self.tensors[name])[at.numpy()] = _rows(value.cpu())
             else:
                 self.tensors[name][at] = value.to(self.device)
 
@@ -247,7 +246,7 @@ class _Rows:
         self.end += 1
         return self.end - 1
 
-    def _move(self, call: Any, part: memoryview, place: int) -> None:
+    def _move(self, call: Any, part: np.ndarray, place: int) -> None:
         """Read or write the whole of `part` at byte `place`."""
         while len(part) > 0:
             moved = call(self.stream, [part], place)
@@ -256,7 +255,7 @@ class _Rows:
             part, place = part[moved:], place + moved
 
 
-def _rows(values: Tensor) -> Iterator[memoryview]:
-    """The bytes of each row of (C, ...)."""
-    for row in values.contiguous().view(len(values), -1).numpy():
-        yield memoryview(row).cast("B") if row.size else memoryview(b"")
+def _rows(values: Tensor) -> np.ndarray:
+    """The bytes of each row of (C, ...): (C, b), in the same memory if that has no gaps. Of any type, which
+    NumPy's numbers are not."""
+    return values.detach().unsqueeze(-1).flatten(1).contiguous().view(torch.uint8).numpy()

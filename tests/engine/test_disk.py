@@ -26,7 +26,7 @@ def ids(*clients: int) -> torch.Tensor:
     return torch.tensor(clients)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_any_order_of_reads_and_writes_gives_the_rows_of_memory(tmp_path: Path, dtype: torch.dtype) -> None:
     """With checkpoints at some moments, gone back to at others, in the same process and in a new one."""
     disk: StateStore = DiskStore(CLIENTS, tmp_path / "state")
