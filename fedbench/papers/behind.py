@@ -12,7 +12,7 @@ from fedbench.errors import counted
 from fedbench.figures import caption, style
 from fedbench.figures.results import parse
 from fedbench.papers.claims import Way
-from fedbench.papers.evidence import STEPS, Evidence, passing, percent
+from fedbench.papers.evidence import STEPS, Evidence, as_text, passing, percent
 from fedbench.papers.figure import SEARCHED
 from fedbench.tuning.request import VALIDATION
 
@@ -144,16 +144,14 @@ def method_of(rows: pd.DataFrame) -> str:
 def searches(data: Evidence, parts: list[pd.DataFrame]) -> list[Tried]:
     """The searches that chose hyper-parameters of these runs, by method."""
     tuning, share = data.tuning, float(data.made.get("validation") or 0)
+    search = tuning.search.fillna("") if "search" in tuning else pd.Series("", tuning.index)
     found = {}
     for part in parts if len(tuning) else ():
-        named = tuning["search"].notna() if "search" in tuning else pd.Series(False, tuning.index)
-        mine = pd.Series(True, tuning.index)
+        of_stage = search.isin([word for stage in part.stage.unique() for word in stage.split("-")[1:2]])
+        mine = of_stage if of_stage.any() else search == ""
         for key in (key for key in map(str, tuning) if key in part and _sets_apart(key, tuning[key])):
-            there = part[key].dropna().map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell))
-            mine &= tuning[key].isna() | passing(tuning, {key: "|".join(there.unique())})
-        words = {word for stage in part.stage.unique() for word in stage.split("-")[1:2]}
-        other = tuning[named & tuning["search"].isin(words)].search.unique() if named.any() else ()
-        mine &= tuning["search"].isin(other) if len(other) else ~named
+            there = part[key].dropna().map(as_text).unique()
+            mine = mine & (tuning[key].isna() | passing(tuning, {key: "|".join(there)}))
         if mine.any():
             found[method_of(part)] = Tried(method_of(part), tuning[mine].map(parse), share)
     return list(found.values())

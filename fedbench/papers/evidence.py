@@ -163,13 +163,17 @@ def rows_of(runs: pd.DataFrame, method: str, where: Filter) -> pd.DataFrame:
     })  # fmt: skip
 
 
+def as_text(cell: object) -> str:
+    """A cell as filters write it: `1` also of 1.0."""
+    return f"{cell:g}" if isinstance(cell, float) else str(cell)
+
+
 def passing(rows: pd.DataFrame, where: Filter) -> pd.Series:
     """Which rows pass a filter; none if they lack one of its columns."""
     keep = pd.Series(set(where) <= set(rows.columns), index=rows.index, dtype=bool)
     for key, value in where.items() if keep.any() else ():
         words = str(value)
-        found = rows[key].map(lambda cell: f"{cell:g}" if isinstance(cell, float) else str(cell))
-        keep &= found.isin(words.removeprefix("!").split("|")) ^ words.startswith("!")
+        keep &= rows[key].map(as_text).isin(words.removeprefix("!").split("|")) ^ words.startswith("!")
     return keep
 
 
