@@ -3,7 +3,6 @@ ICPP 2020, as in its talk."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -13,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from fedbench.figures.style import option
-from fedbench.files import write_text
 from fedbench.papers.claims import Claim, Measure, Reading, Readings, on_figure
 from fedbench.papers.evidence import runs_in
 from fedbench.papers.figure import Figure, Paper, Search, picture, save_table
@@ -108,7 +106,7 @@ def by_mu(out: Path) -> list[Path]:
 
 
 def best_table(out: Path, smoothness: float) -> list[Path]:
-    """Write the table of best hyper-parameters as CSV, Markdown and JSON: a row per reading and method."""
+    """Write the table of best hyper-parameters as CSV and Markdown: a row per reading and method."""
     found = [
         {"reading": reading, **_row(run, smoothness)}
         for stage, reading in READINGS.items()
@@ -129,9 +127,7 @@ def best_table(out: Path, smoothness: float) -> list[Path]:
         " which is smaller. T: round of the best accuracy. T and accuracies: mean over seeds, of the best"
         " evaluation (std: its standard deviation) and of the last evaluations' mean."
     )
-    caption = out / "table.json"
-    write_text(caption, json.dumps({"text": [text], "n": len(found)}, indent=1) + "\n")
-    return [*save_table(made, out, "table", text), caption]
+    return save_table(made, out, "table", text)
 
 
 def _row(run: Run, smoothness: float) -> dict[str, Any]:

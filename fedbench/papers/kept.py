@@ -22,7 +22,7 @@ from fedbench.config.identity import counts
 from fedbench.errors import DataError
 from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
-from fedbench.files import atomically, read_json, write_text
+from fedbench.files import atomically, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.evidence import MADE, made
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
@@ -172,17 +172,19 @@ def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) 
         whose = f"held-out training samples ({VALIDATION}={share:g}), with seeds that are not evaluated"
     else:
         whose = "the test set"
-    add_to_captions(files, f" Hyper-parameters were chosen by the accuracy on {whose}.")
+    add_to_captions(files, f"Hyper-parameters were chosen by the accuracy on {whose}.")
 
 
 def add_to_captions(files: Sequence[Path], line: str) -> None:
-    """Add a sentence to the captions among the files of a figure."""
+    """Add a sentence below the pictures and tables among the files of a figure."""
     for file in files:
-        if file.suffix == ".json" and (said := read_json(file)) and said.get("text"):
-            said["text"][-1] += line
+        if file.suffix == ".md":
+            before = file.read_text(encoding="utf-8").rstrip("\n")
+            write_text(file, before + ("\n\n" if before.endswith("|") else " ") + line + "\n")
+        elif file.suffix == ".json":
+            said = json.loads(file.read_text(encoding="utf-8"))
+            said["text"][-1] += f" {line}"
             write_text(file, json.dumps(said, indent=1, ensure_ascii=False) + "\n")
-            caption = file.with_suffix(".md")
-            write_text(caption, caption.read_text(encoding="utf-8").rstrip("\n") + line + "\n")
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

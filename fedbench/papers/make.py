@@ -91,7 +91,7 @@ class Maker:
         known = {**how_tuned(self.chosen, self.validation), **made_from(runs.values())}
         write_made(self.out, self.figure, self.made.scale, files, known, self.made.changed)
         if self.made.changed:
-            add_to_captions(files, f" Not the published figure: {' '.join(self.made.changed)}.")
+            add_to_captions(files, f"Not the published figure: {' '.join(self.made.changed)}.")
             write_page_of_changed(self.figure, self.made.scale, self.out, self.root)
         return [f"{self.figure.name}: {line}" for line in tuning.failures]
 

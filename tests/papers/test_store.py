@@ -172,14 +172,17 @@ def test_kept_runs_are_named_after_their_identity() -> None:
 def test_a_tuned_figures_caption_says_what_it_was_tuned_on(
     share: float | None, whose: str, tmp_path: Path
 ) -> None:
-    """Once, in both files; a figure without a search says nothing."""
+    """Once, in both files, and below a table; a figure without a search says nothing."""
     picture, said = tmp_path / "a.json", {"x": "round", "text": ["Mean over 3 seeds."]}
     for tuned in (False, True):
         picture.write_text(json.dumps(said))
         picture.with_suffix(".md").write_text("![a](a.png)\n\nMean over 3 seeds.\n")
+        (table := tmp_path / "t.md").write_text("| a |\n| --- |\n| 1 |\n")
         if tuned:
             (tmp_path / "tuning.csv").write_text("")
-        say_how_it_was_tuned(tmp_path, [tmp_path / "a.png", picture, tmp_path / "a.md"], share)
+        say_how_it_was_tuned(tmp_path, [tmp_path / "a.png", picture, tmp_path / "a.md", table], share)
         line = f" Hyper-parameters were chosen by the accuracy on {whose}." if tuned else ""
         assert json.loads(picture.read_text()) == {**said, "text": [f"Mean over 3 seeds.{line}"]}
         assert picture.with_suffix(".md").read_text() == f"![a](a.png)\n\nMean over 3 seeds.{line}\n"
+        below = f"\n{line.lstrip()}\n" if tuned else ""
+        assert table.read_text() == f"| a |\n| --- |\n| 1 |\n{below}"
