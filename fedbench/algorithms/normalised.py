@@ -24,12 +24,13 @@ class Normalised(Algorithm):
     )
 
     def bind(self, setting: Setting) -> None:
-        self._sizes = setting.sizes if self.norm == "tensor" else (setting.d,)
+        self._sizes = setting.sizes
 
     def unit(self, q: Tensor) -> Tensor:
         """q / ||q|| (d,), and 0 where a norm is 0 (no epsilon: it would break scale invariance)."""
-        parts = [_unit(part) for part in q.split(self._sizes)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        if self.norm == "vector":
+            return _unit(q)
+        return torch.cat([_unit(part) for part in q.split(self._sizes)])
 
 
 def _unit(q: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
 from fedbench.method import Algorithm, Client, Counts, Record, Vectors, positive, register
 
 
@@ -47,7 +45,7 @@ class RingmasterASGD(Algorithm):
     server_lr: float = positive(0.03)
 
     def local_init(self, client: Client, h: Record) -> Vectors:
-        return {"g": torch.zeros_like(client.down.theta)}
+        return {"g": client.down.theta}  # its step puts another vector there
 
     def local_step(self, local: Record, client: Client, h: Record) -> Vectors:
         return {"g": client.grad(client.down.theta)}
