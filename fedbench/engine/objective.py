@@ -330,10 +330,11 @@ class Objective:
             layer.kept(keys[:, :, number], pattern)  # type: ignore[operator]
             for number, (layer, pattern) in enumerate(zip(layers, patterns, strict=True), 1)
         ]
-        if noisy:  # NumPy's words of one step stay in the cache
-            words: Any = keys[:, :, -1, :, None, None]
-            words = words.numpy() if words.device.type == "cpu" else words
-            drawn.append(torch.stack([normals((each[:, 0], each[:, 1]), noise, like) for each in words]))
+        if noisy:
+            words = keys[:, :, -1, :, None, None]
+            on_cpu = words.device.type == "cpu"  # there NumPy's words of one step stay in the cache
+            parts: Any = [each.numpy() for each in words.split(1)] if on_cpu else [words]
+            drawn.append(torch.cat([normals((each[:, :, 0], each[:, :, 1]), noise, like) for each in parts]))
         return replace(batches, masks=tuple(drawn))
 
     @cached_property
