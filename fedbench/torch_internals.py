@@ -26,7 +26,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedbench.errors import RunError
 
@@ -95,9 +95,8 @@ def grad_and_value(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Ve
 
 
 def in_transform() -> bool:
-    """Whether vmap, grad or another transform of torch.func is under way, or may be, or somebody writes down
-    the operations on tensors."""
-    return not _PIECES or peek_interpreter_stack() is not None or is_in_torch_dispatch_mode()
+    """Whether vmap, grad or another transform of torch.func is under way, or may be."""
+    return not _PIECES or peek_interpreter_stack() is not None
 
 
 def _by_tape(function: Callable[[Vectors], tuple[Tensor, Vectors]], at: Vectors) -> Found:

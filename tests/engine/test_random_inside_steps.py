@@ -143,9 +143,7 @@ def test_what_a_pass_draws_is_known_where_it_follows_from_the_batch() -> None:
 
 
 @pytest.mark.parametrize("method", ["fedproxvr", "mimelite"])
-def test_one_clients_full_gradients_have_new_masks_when_they_are_recorded(
-    method: str, tmp_path: Path
-) -> None:
+def test_one_clients_full_gradients_have_new_masks_in_every_round(method: str, tmp_path: Path) -> None:
     words = [
         f"algorithm={method}", "dataset=synthetic", "model=mlp", "model.hidden=[6]", "model.dropout=0.3",
         "clients.total=5", "clients.per_round=1", "local.steps=1", "local.batch_size=8", "dtype=float64",
