@@ -23,6 +23,8 @@ settings.load_profile("fedbench")
 # The C++ around kernels takes most of a compilation: half as long unoptimised, with the same numbers.
 os.environ.setdefault("AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL", "O0")
 os.environ.setdefault("AOT_INDUCTOR_ENABLE_LINE_TABLES", "0")
+for name in ("FEDBENCH_TRACEBACK", "FEDBENCH_DATA", "HYDRA_FULL_ERROR"):
+    os.environ.pop(name, None)  # no test, and no fixture of a module, sees the caller's settings
 os.fsync = lambda descriptor: None  # no test cuts the power; a tiny run would mostly wait for the disk
 
 
@@ -68,13 +70,11 @@ def plugins_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def fresh_hydra(
     hydra_as_it_was: None, nothing_registered_by_other_tests: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hydra keeps one global state per process; no test sees another one's, or the caller's settings.
+    """Hydra keeps one global state per process; no test sees another one's.
 
     After the registries' fixture, so that it ends after monkeypatch, which puts back what a test took out.
     """
     GlobalHydra.instance().clear()
-    for name in ("FEDBENCH_TRACEBACK", "FEDBENCH_DATA", "HYDRA_FULL_ERROR"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)
