@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedbench.files import write_text
-from fedbench.papers.evidence import MADE, made
+from fedbench.papers.evidence import MADE, TUNING_CSV, made
 from fedbench.papers.figure import Figure, markdown, shown
 
 Made = Mapping[str, Any]  # the content of made.json
@@ -30,8 +30,8 @@ def section(figure: Figure, out: Path, content: Made) -> Iterator[str]:
                 yield from (f"*{text}*\n" for text in json.loads(caption.read_text()).get("text", []))
         elif file.suffix == ".md" and file.is_file() and not file.with_suffix(".png").is_file():
             yield file.read_text(encoding="utf-8")
-    if (out / "tuning.csv").is_file():
-        yield from _tuning(out / "tuning.csv", content)
+    if (tuning := out / TUNING_CSV).is_file():
+        yield from _tuning(tuning, content)
     yield f"{_made_from(content)}\n" if figure.runs else ""
     yield f"Made by `{content.get('command', '')}`.\n"
 

@@ -24,7 +24,7 @@ from fedbench.figures.caption import agreed, distinct
 from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, write_text
 from fedbench.papers import FIGURES
-from fedbench.papers.evidence import MADE, made
+from fedbench.papers.evidence import MADE, TUNING_CSV, made
 from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
@@ -68,7 +68,7 @@ def write_tuning(out: Path, chosen: Chosen) -> None:
     """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
     edges marked."""
     if chosen:
-        write_table(out / "tuning.csv", trials_table([(branch.named, found) for branch, found in chosen]))
+        write_table(out / TUNING_CSV, trials_table([(branch.named, found) for branch, found in chosen]))
 
 
 def write_made(
@@ -166,7 +166,7 @@ def _drawn(out: Path, names: Sequence[str]) -> dict[str, bytes]:
 def say_how_it_was_tuned(out: Path, files: Sequence[Path], share: float | None) -> None:
     """Add to the captions of a tuned figure on which samples its hyper-parameters were chosen. `share`: the
     share of training samples that was held out for this; None: the test set was used."""
-    if not (out / "tuning.csv").is_file():
+    if not (out / TUNING_CSV).is_file():
         return
     if share:
         whose = f"held-out training samples ({VALIDATION}={share:g}), with seeds that are not evaluated"
