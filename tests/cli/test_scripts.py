@@ -147,10 +147,8 @@ def test_a_gpu_check_whose_time_is_up_is_ended_with_all_that_it_started(tmp_path
     row = gpu_checks.step("long", 2, ["sh", "-c", long], log)
     assert (row["exit"], row["line"], log.read_text()) == ("time is up", "so far", "so far\n")
     number = (tmp_path / "number").read_text().strip()
-    with contextlib.suppress(
-        OSError
-    ):  # gone; empty: not yet waited for; a killed process takes a moment to end
-        for _ in range(600):
+    with contextlib.suppress(OSError):  # gone; an empty line: ended, not yet waited for
+        for _ in range(600):  # what was killed takes a moment to end
             if not (line := Path(f"/proc/{number}/cmdline").read_text()):
                 break
             time.sleep(0.05)
