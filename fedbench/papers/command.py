@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
             "figures: a figure's name, --all, --list, --check, --why or --report is needed (see --help)"
         )
     panels = {} if changes(args.overrides) else {one: FIGURES[one].panels for one in args.names}
-    named = [name for one in args.names for name in (*panels.get(one, ()), one)]
+    named = [name for one in args.names for name in (one, *panels.get(one, ()))]
     figures = [FIGURES[name] for name in (FIGURES if args.all else dict.fromkeys(named))]
     asked = [(one, args.scale if args.scale in one.scales else "paper") for one in figures]
     if args.dry_run:
