@@ -19,7 +19,7 @@ from fedbench.tuning.request import VALIDATION
 
 def runs_behind(way: Way) -> list[pd.DataFrame]:
     """The rows of the runs behind a way to read a claim, by method: ours first."""
-    return [part for part in way.numbers.rows if "dir" in part and "seed" in part and len(part)]
+    return [part for part in way.rows if "dir" in part and "seed" in part and len(part)]
 
 
 def what_was_run(way: Way, data: Evidence | None) -> str:
@@ -49,7 +49,7 @@ def what_was_run(way: Way, data: Evidence | None) -> str:
         f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}",
         *(f"{_called(key)}={_listed(ours[key])}" for key in swept), steps(ours),
     ]))  # fmt: skip
-    return "; ".join(filter(None, [said, how_tuned(searches(data, rows)), way.numbers.chosen]))
+    return "; ".join(filter(None, [said, how_tuned(searches(data, rows)), way.chosen]))
 
 
 def _set(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def other_work(part: pd.DataFrame, ours: pd.DataFrame) -> str:
 def on_test(way: Way, data: Evidence) -> bool:
     """Whether hyper-parameters of these runs were chosen by test samples: in a search, or as the best of
     what is shown."""
-    return any(not one.share for one in searches(data, runs_behind(way))) or bool(way.numbers.chosen)
+    return any(not one.share for one in searches(data, runs_behind(way))) or bool(way.chosen)
 
 
 # ---- how it was tuned ------------------------------------------------------------------------------------

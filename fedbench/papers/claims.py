@@ -7,9 +7,8 @@ each seed a claim holds or the opposite does.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -21,15 +20,35 @@ FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """One way to read a claim, in numbers by seed.
+class Reading:
+    """One way to read a claim: its words, the figure that should show it, and what is measured there. `late`:
+    it was added when its result was known. `ours`: it is not the paper's; it is shown and decides nothing.
+    `cut`: what is smaller in its setting than in the paper's, at scales below `paper`."""
+
+    words: str = ""
+    figure: str = ""
+    measure: Measure = lambda _: ()
+    late: bool = False
+    ours: bool = False
+    cut: str = ""
+
+    @property
+    def marks(self) -> str:
+        """A dagger if it was added late, a double one if it is ours."""
+        return "†" * self.late + "‡" * self.ours
+
+
+@dataclass(frozen=True)
+class Way:
+    """A reading of a claim in numbers by seed, as a measure finds them.
 
     `ours`, `other`: our number and what it is compared with, in words. `margin`: by seed, how far the claim
     is from failing: above 0 it holds in this seed, below 0 the opposite does. `scores`: name -> its number in
     each seed. `gap`: by seed, ours minus the best other's or the published number. `rows`: the runs behind
     it. `detail`: what else a reader should know. `limit`: why it cannot agree, whatever the seeds say.
-    `exact`: nothing in it is random, so one value suffices. `words`: which of several settings it is.
-    `chosen`: whose settings are the best of those shown, if any are.
+    `exact`: nothing in it is random, so one value suffices. `setting`: which of several settings it is.
+    `chosen`: whose settings are the best of those shown, if any are. `reading`, `cut`: what was read, and why
+    no word follows, or nothing; `ways` says both.
     """
 
     ours: str = ""
@@ -41,16 +60,22 @@ class Numbers:
     detail: str = ""
     limit: str = ""
     exact: bool = False
-    words: str = ""
+    setting: str = ""
     chosen: str = ""
+    reading: Reading = Reading()
+    cut: str = ""
 
     @property
     def judged(self) -> tuple[str, str]:
-        """The word that follows from the margins, and why it does."""
+        """The word of this way alone, and why it has it."""
+        few = f"{len(self.margin)} of the {FEWEST_SEEDS} seeds that a word needs"
+        enough = len(self.margin) >= FEWEST_SEEDS
+        if self.cut:
+            return TOO_FEW, f"its setting was cut: {self.cut}" + ("" if enough else f"; {few}")
         if self.margin.empty:
             return TOO_FEW, "there are no numbers"
-        if len(self.margin) < FEWEST_SEEDS and not self.exact:
-            return TOO_FEW, self.seeds
+        if not (enough or self.exact):
+            return TOO_FEW, few
         if (self.margin < 0).all():
             return DISAGREES, "the opposite holds in every seed"
         if self.limit or not (self.margin > 0).all():
@@ -61,11 +86,6 @@ class Numbers:
     def word(self) -> str:
         """The word alone."""
         return self.judged[0]
-
-    @property
-    def seeds(self) -> str:
-        """How many of the seeds there are that a word needs."""
-        return f"{len(self.margin)} of the {FEWEST_SEEDS} seeds that a word needs"
 
     @property
     def holds(self) -> str:
@@ -83,41 +103,20 @@ class Numbers:
         """The mean of `gap` and the ends of its 95 % interval (Student's); NaN where there is none."""
         return interval([] if self.gap is None else [*self.gap.dropna()])
 
-
-class Measure(ABC):
-    """What is measured for a claim on the tables of a figure. Its parameters are fields."""
-
-    def __call__(self, data: Evidence) -> list[Numbers]:
-        """The numbers, one for each setting; without any, the reason is their detail."""
-        try:
-            return list(self._numbers(data))
-        except Untested as why:
-            return [Numbers(detail=str(why))]
-
-    @abstractmethod
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
-        """The numbers. Raises Untested if there is no evidence."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One way to read a claim: its words, the figure that should show it, and what is measured there. `late`:
-    it was added when its result was known. `ours`: it is not the paper's; it is shown and decides nothing.
-    `cut`: what is smaller in its setting than in the paper's, at scales below `paper`."""
-
-    words: str
-    figure: str
-    measure: Measure
-    late: bool = False
-    ours: bool = False
-    cut: str = ""
+    @property
+    def notes(self) -> list[str]:
+        """What else a reader should know."""
+        return [*filter(None, (self.cut, self.limit, self.detail))]
 
     @property
-    def marks(self) -> str:
-        """A dagger if it was added late, a double one if it is ours."""
-        return "†" * self.late + "‡" * self.ours
+    def words(self) -> str:
+        """Which way it is."""
+        return ", ".join(filter(None, [self.reading.words, self.setting]))
 
 
+Measure = Callable[[Evidence], Iterable[Way]]
+"""What is measured for a claim on the tables of a figure: a way for each setting. Raises Untested if there is
+no evidence."""
 Readings = tuple[Reading, ...]
 
 
@@ -152,47 +151,24 @@ class Claim:
         return list(dict.fromkeys(one.figure for one in self.numbers))
 
 
-@dataclass(frozen=True)
-class Way:
-    """A reading of a claim with one of its numbers. `cut`: why no word follows from these, or nothing."""
-
-    reading: Reading
-    numbers: Numbers
-    cut: str = ""
-
-    @property
-    def judged(self) -> tuple[str, str]:
-        """The word of this way alone, and why it has it."""
-        few = f"; {self.numbers.seeds}" * (len(self.numbers.margin) < FEWEST_SEEDS)
-        return (TOO_FEW, f"its setting was cut: {self.cut}{few}") if self.cut else self.numbers.judged
-
-    @property
-    def word(self) -> str:
-        """The word alone."""
-        return self.judged[0]
-
-    @property
-    def notes(self) -> list[str]:
-        """What else a reader should know."""
-        return [*filter(None, (self.cut, self.numbers.limit, self.numbers.detail))]
-
-    @property
-    def words(self) -> str:
-        """Which way it is."""
-        return ", ".join(filter(None, [self.reading.words, self.numbers.words]))
-
-
 def ways(claim: Claim, evidence: Mapping[str, Evidence]) -> list[Way]:
-    """All ways to read a claim, with their numbers."""
-    return [
-        Way(reading, numbers, _cut(claim, reading, evidence[reading.figure]))
-        for reading in claim.numbers
-        if reading.figure in evidence
-        for numbers in reading.measure(evidence[reading.figure])
-    ] + [Way(one, Numbers(detail="not made yet")) for one in claim.numbers if one.figure not in evidence]
+    """All ways to read a claim, with their numbers; those of figures that are not made come last."""
+    ordered = sorted(claim.numbers, key=lambda one: one.figure not in evidence)
+    return [replace(way, reading=reading, cut=_cut(claim, reading, evidence.get(reading.figure)))
+            for reading in ordered for way in _measured(reading, evidence.get(reading.figure))]  # fmt: skip
 
 
-def _cut(claim: Claim, reading: Reading, data: Evidence) -> str:
+def _measured(reading: Reading, data: Evidence | None) -> list[Way]:
+    """Its numbers; without any, the reason is their detail."""
+    try:
+        return [Way(detail="not made yet")] if data is None else list(reading.measure(data))
+    except Untested as why:
+        return [Way(detail=str(why))]
+
+
+def _cut(claim: Claim, reading: Reading, data: Evidence | None) -> str:
+    if data is None:
+        return ""
     scale, rounds = data.made.get("scale", "paper"), float(data.settings.get("rounds", float("inf")))
     if SCALES.index(scale) < SCALES.index(claim.scale):
         return f"scale {scale}, which only tries the code"

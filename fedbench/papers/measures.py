@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedbench.figures import style
-from fedbench.papers.claims import Measure, Numbers
+from fedbench.papers.claims import Way
 from fedbench.papers.evidence import (
     LEVEL,
     Evidence,
@@ -39,7 +39,7 @@ POINT = 0.01
 
 
 @dataclass(frozen=True)
-class Leads(Measure):
+class Leads:
     """`method` has a higher `score` than every one of `others` with the same seed. `than`: it must also lead
     by more than under this filter instead of `where`."""
 
@@ -49,7 +49,7 @@ class Leads(Measure):
     where: Filter = field(default_factory=dict)
     than: Filter = field(default_factory=dict)
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         names = (self.method, *self.others)
         now = self.score(data, names, self.where)
         gaps = {short(other): ours - theirs for other, (ours, theirs) in now.pairs.items()}
@@ -64,7 +64,7 @@ class Leads(Measure):
         last = f"last evaluations {now.last[self.method]}, {now.last[rival]}" if now.last else ""
         scores = {short(self.method): now.pairs[rival][0]}
         scores |= {short(other): theirs for other, (_, theirs) in now.pairs.items()}
-        yield Numbers(
+        yield Way(
             now.beside.get(rival, now.words[self.method]),
             f"{short(rival)} {now.words[rival]}",
             margin.min(axis=1),
@@ -78,7 +78,7 @@ class Leads(Measure):
 
 
 @dataclass(frozen=True)
-class Near(Measure):
+class Near:
     """`method`'s `column` is near the published `value`: within a point or two standard deviations of ours,
     and T, the round of the best accuracy, within a tenth. A T of which the upper end is beyond the longest
     run cannot be shown: every curve that still rises at the end would have it."""
@@ -88,7 +88,7 @@ class Near(Measure):
     column: str = "best_accuracy"
     where: Filter = field(default_factory=dict)
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         rows = data.rows(self.method, self.where)
         final = self.column == "final_accuracy"
         how = best_of({self.method: tried(rows)}) if final else ""
@@ -102,7 +102,7 @@ class Near(Measure):
                   f"{100 * differs:+.1f} points (near: {100 * slack:.1f})")  # fmt: skip
         also = f"last evaluations {said(by_seed(data, rows, 'final_accuracy'))}"
         beyond = rounds and self.value + slack > longest
-        yield Numbers(
+        yield Way(
             said(scores, self.column) + diverged(rows),
             f"{self.value:.0f}" if rounds else f"{self.value:.2%}",
             slack - (scores - self.value).abs(),
@@ -116,7 +116,7 @@ class Near(Measure):
 
 
 @dataclass(frozen=True)
-class Above(Measure):
+class Above:
     """`method`'s accuracy is above `level` at every value of `key` from `low` to `high`."""
 
     method: str
@@ -126,7 +126,7 @@ class Above(Measure):
     low: float
     high: float
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         rows = data.rows(self.method, self.where)
         points = curve(rows, self.key)
         points = points[(points.index >= self.low * 0.9) & (points.index <= self.high * 1.1)]
@@ -137,12 +137,12 @@ class Above(Measure):
         good = points > self.level
         detail = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
         scores = {f"at {value:g}": column for value, column in seeds.items()}
-        yield Numbers(f"in {int(good.sum())} of {len(good)} values ({len(seeds)})", f"> {self.level:.0%}",
+        yield Way(f"in {int(good.sum())} of {len(good)} values ({len(seeds)})", f"> {self.level:.0%}",
                       seeds.min(axis=1) - self.level, scores, None, (rows,), detail)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class InSettings(Measure):
+class InSettings:
     """In each of the settings that a paper leaves open, `method`'s accuracy is above `level`, or above that
     of `other` with the same seed."""
 
@@ -151,7 +151,7 @@ class InSettings(Measure):
     where: Filter = field(default_factory=dict)
     other: str = ""
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         found = of_rows(data.rows(self.method, self.where))
         theirs = of_rows(data.rows(self.other, self.where)) if self.other else {}
         for setting, rows in found.items():
@@ -165,13 +165,11 @@ class InSettings(Measure):
                 gap, rival = (ours - score).dropna(), f"{short(self.other)} {said(score)}"
                 more = {short(self.other): score}
             parts = (rows,) if beside is None else (rows, beside)
-            yield Numbers(
-                said(ours), rival, gap, {short(self.method): ours, **more}, gap, parts, words=setting
-            )
+            yield Way(said(ours), rival, gap, {short(self.method): ours, **more}, gap, parts, setting=setting)
 
 
 @dataclass(frozen=True)
-class Flat(Measure):
+class Flat:
     """`method`'s accuracy varies by at most `tolerance` along `key` in the curve of each seed, and stays near
     the best of all methods."""
 
@@ -180,7 +178,7 @@ class Flat(Measure):
     tolerance: float
     where: Filter = field(default_factory=dict)
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         rows = data.rows(self.method, self.where)
         points = data.once(curve, self.method, self.where, self.key)
         seeds = curves_by_seed(rows, self.key)
@@ -194,7 +192,7 @@ class Flat(Measure):
         at_most = f"{100 * self.tolerance:g} point{'s' * (self.tolerance != POINT)}"
         margin = pd.concat([self.tolerance - ranges, seeds.min(axis=1) - lowest], axis=1).min(axis=1)
         each = ", ".join(f"{value:g}: {percent(score)}" for value, score in points.items())
-        yield Numbers(
+        yield Way(
             f"{percent(points.min())} to {percent(points.max())} ({len(seeds)})",
             f"range <= {at_most}, all >= {percent(lowest)}",
             margin,
@@ -206,7 +204,7 @@ class Flat(Measure):
 
 
 @dataclass(frozen=True)
-class Slope(Measure):
+class Slope:
     """The mean gradient norm falls along `key` like key^power (log-log least squares, each seed its own
     line), or faster: the theorems bound it from above. Slopes are near within a hundredth or two standard
     deviations.
@@ -216,7 +214,7 @@ class Slope(Measure):
     key: str
     power: float
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         rows = data.rows(self.method, {})
         part = along(norms(rows, data.rounds), style.SYMBOLS[self.key])
         if part.empty:
@@ -228,12 +226,12 @@ class Slope(Measure):
         slack = max(POINT, 2 * float(slopes.std()) if len(slopes) > 1 else 0.0)
         gap = slopes - self.power
         spread = f" +- {slopes.std():.3f}" if len(slopes) > 1 else ""
-        yield Numbers(f"slope {slopes.mean():.3f}{spread} ({len(slopes)})", f"{self.power:.3f} or steeper",
+        yield Way(f"slope {slopes.mean():.3f}{spread} ({len(slopes)})", f"{self.power:.3f} or steeper",
                       slack - gap, {"slope": slopes}, gap, (rows,), f"{gap.mean():+.3f}")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Moves(Measure):
+class Moves:
     """`column` moves in one direction along `key` (sign 0: not at all), within every group of `each`.
 
     `column` comes from the figure's own `table`. Without one it comes from runs.csv, or else from rounds.csv.
@@ -248,7 +246,7 @@ class Moves(Measure):
     each: str = ""
     of_run: Literal["max", "mean", "rate"] = "mean"
 
-    def _numbers(self, data: Evidence) -> Iterator[Numbers]:
+    def __call__(self, data: Evidence) -> Iterator[Way]:
         rows = data.table(self.table) if self.table else self._of_runs(data)
         rows = rows[passing(rows, self.where)]
         exact = "seed" not in rows or not self.sign
@@ -271,7 +269,7 @@ class Moves(Measure):
         shown = parts if len(parts) <= 4 else [parts[0], f"... {len(parts) - 2} more ...", parts[-1]]
         way = {1: "rises at every step", -1: "falls at every step", 0: "does not move"}[self.sign]
         margin = pd.concat(steps, axis=1).dropna().min(axis=1)
-        yield Numbers("; ".join(shown), way, margin, scores, None, (rows,), exact=exact)
+        yield Way("; ".join(shown), way, margin, scores, None, (rows,), exact=exact)
 
     def _of_runs(self, data: Evidence) -> pd.DataFrame:
         runs = data.runs

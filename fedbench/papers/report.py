@@ -16,7 +16,7 @@ from fedbench.config.places import SHOWN, SMOKE
 from fedbench.files import write_text
 from fedbench.papers import FIGURES, PAPERS
 from fedbench.papers.behind import on_test, what_was_run
-from fedbench.papers.claims import WORDS, Claim, Numbers, Way, counts, ways, word_of
+from fedbench.papers.claims import WORDS, Claim, Way, counts, ways, word_of
 from fedbench.papers.evidence import Evidence, made, read
 from fedbench.papers.figure import Paper, markdown, shown
 from fedbench.papers.figure_page import CLAIMS, section
@@ -115,11 +115,11 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
 def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
     """The rows of claims.csv: one for each way to read it."""
     for way in results.ways[claim]:
-        data, numbers, reading = results.evidence.get(way.reading.figure), way.numbers, way.reading
+        data, reading = results.evidence.get(way.reading.figure), way.reading
         made_by = data.made if data else {}
         failed = int((data.runs.status == "failed").sum()) if data and "status" in data.runs else 0
         # ten digits: further ones differ from processor to processor
-        mean, low, high = (float(f"{number:.10g}") for number in numbers.interval)
+        mean, low, high = (float(f"{number:.10g}") for number in way.interval)
         yield {
             "claim": claim.name,
             "kind": claim.kind,
@@ -131,9 +131,9 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
             "figure": reading.figure,
             "run": what_was_run(way, data),
             "word": way.word,
-            "ours": numbers.ours,
-            "other": numbers.other,
-            "holds in": numbers.holds,
+            "ours": way.ours,
+            "other": way.other,
+            "holds in": way.holds,
             "difference": mean,
             "low": low,
             "high": high,
@@ -146,14 +146,14 @@ def _csv_rows(claim: Claim, results: Results) -> Iterator[dict[str, Any]]:
 def outcome(claim: Claim, found: Sequence[Way]) -> str:
     """What came out: the word, our numbers and what they are compared with, of the first way that is the
     paper's and has numbers; and of the most favourable one."""
-    mine = [way for way in found if way.numbers.ours and not way.reading.ours]
+    mine = [way for way in found if way.ours and not way.reading.ours]
     word = word_of(found)
     if not mine:
         return f"**{word}**: not run here"
     said = f"**{word}**: {_beside(mine[0], several=len(mine) > 1)}"
     if len(mine) == 1:
         return said
-    best = max(mine, key=lambda way: float(way.numbers.margin.mean()))
+    best = max(mine, key=lambda way: float(way.margin.mean()))
     said += f"; at best {_beside(best, several=True)}" if best is not mine[0] else ""
     each = [way.word for way in mine]
     return f"{said}. {f'All {len(mine)} ways' if {*each} == {word} else counts(each)}"
@@ -162,7 +162,7 @@ def outcome(claim: Claim, found: Sequence[Way]) -> str:
 def _beside(way: Way, several: bool) -> str:
     """`ours 70.3% +- 5.2% (3), SCAFFOLD-M 96.1% +- 0.3% (3) (ten digits, one norm)`."""
     which = f" ({way.words}{way.reading.marks})" if several and way.words else way.reading.marks
-    return f"ours {way.numbers.ours}, {way.numbers.other}{which}"
+    return f"ours {way.ours}, {way.other}{which}"
 
 
 # ---- the first page --------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _front(results: Results) -> str:
         lines = []
         for claim, _ in paper.headlines[:3]:
             found = results.ways[claim]
-            first = next((way.numbers for way in found if way.numbers.ours), Numbers())
+            first = next((way for way in found if way.ours), Way())
             numbers = [first.ours, *[first.other] * (first.other not in claim.text)]
             said = ", ".join(filter(None, numbers)) or "not run here"
             lines.append(f"**{word_of(found)}** {claim.text}: {said}")
@@ -306,13 +306,13 @@ def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
     yield f"Setting: {claim.differs}.\n" if claim.differs else ""
     rows, before = [], ""
     for way in results.ways[claim]:
-        figure, numbers = way.reading.figure, way.numbers
+        figure = way.reading.figure
         link = f"[{figure}]({_from(here, results, figure)})" if figure in results.places else figure
         run = "<br>".join(filter(None, [what_was_run(way, results.evidence.get(figure)), link]))
         rows.append({
             "what was run": "as above" if run == before else run,
             "read as": " ".join(filter(None, [way.words, way.reading.marks])),
-            "ours (n)": numbers.ours, "other": numbers.other, "holds in": numbers.holds,
+            "ours (n)": way.ours, "other": way.other, "holds in": way.holds,
             "": f"**{way.word}**",
             "notes": "; ".join(way.notes),
         })  # fmt: skip

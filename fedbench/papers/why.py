@@ -46,7 +46,7 @@ def _lines(claim: Claim, found: Any, results: Results) -> Iterator[str]:
 
 
 def _numbers(way: Way, results: Results) -> Iterator[str]:
-    numbers, figure = way.numbers, way.reading.figure
+    figure = way.reading.figure
     if ran := what_was_run(way, results.evidence.get(figure)):
         yield f"   run: {ran}"
     for part in (behind := runs_behind(way)):
@@ -54,17 +54,17 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
         yield f"   {method_of(part)}: {words}"
     for one in searches(results.evidence[figure], behind) if behind else ():
         yield f"   tuned {one.words}"
-    if numbers.ours:
-        yield f"   ours {numbers.ours}; other {numbers.other}"
-    for seed in numbers.margin.index:
-        parts = [f"{name} {score[seed]:.4g}" for name, score in numbers.scores.items() if seed in score.index]
-        margin = numbers.margin[seed]
+    if way.ours:
+        yield f"   ours {way.ours}; other {way.other}"
+    for seed in way.margin.index:
+        parts = [f"{name} {score[seed]:.4g}" for name, score in way.scores.items() if seed in score.index]
+        margin = way.margin[seed]
         sign = "holds" if margin > 0 else "the opposite" if margin < 0 else "neither"
-        at = "exact" if numbers.exact else f"seed {seed}"
+        at = "exact" if way.exact else f"seed {seed}"
         yield f"   {at}: {', '.join(parts[:8])}; {sign} by {abs(margin):.4g}"
     yield f"   so {way.word}: {way.judged[1]}"
     late = "added when its result was known" * way.reading.late
-    if note := "; ".join(filter(None, [numbers.detail, late])):
+    if note := "; ".join(filter(None, [way.detail, late])):
         yield f"   note: {note}"
     if figure in results.places:
         yield from _runs(way, results)
@@ -77,7 +77,7 @@ def _runs(way: Way, results: Results) -> Iterator[str]:
     }
     commits = ", ".join(text[:10] for text in data.made.get("commit", []))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
-    names = way.numbers.runs or list(runs)  # of numbers from a drawn table: all runs of the figure
+    names = way.runs or list(runs)  # of numbers from a drawn table: all runs of the figure
     yield f"{made}; {len(names)} runs, rows of {out / RUNS_CSV} (dir)" if runs else f"{made}, without runs"
     for name in names:
         run = runs[name]

@@ -16,7 +16,6 @@ from fedbench.papers.claims import (
     MIXED,
     TOO_FEW,
     Claim,
-    Numbers,
     Reading,
     Way,
     counts,
@@ -104,6 +103,11 @@ def test_a_curve_has_the_best_of_the_other_choices_at_each_value():
 LR, M_C = "algorithm.lr", "schedule.concurrency"
 IID, SKEWED = {"partition": "iid"}, {"partition": "dirichlet"}
 SVRG = {"algorithm.estimator": "svrg"}
+
+
+def by(measure, data):
+    """The ways of a claim that is measured like this."""
+    return ways(Claim("c", "words", "source", (Reading("", "fig", measure),)), {"fig": data})
 
 
 def two(first, second, seeds=3):
@@ -279,7 +283,7 @@ CASES = [
 
 @pytest.mark.parametrize(("measure", "data", "word", "more"), CASES)
 def test_a_word_is_what_the_tables_were_made_for(measure, data, word, more):
-    (found,) = measure(data)
+    (found,) = by(measure, data)
     assert found.word == word, found
     for name, value in more.items():
         said = getattr(found, name)
@@ -321,7 +325,7 @@ def test_a_slope_is_near_the_theorems_or_steeper_in_each_seed():
                     {"dir": name, "round": at, "objective_grad_norm": g}
                     for at, g in ((0, norm), (5, norm), (9, 7))
                 ]
-        return Slope("a", key, -0.25)(Evidence(pd.DataFrame(rows), pd.DataFrame(rounds)))[0]
+        return by(Slope("a", key, -0.25), Evidence(pd.DataFrame(rows), pd.DataFrame(rounds)))[0]
 
     one = found(-0.25, -0.245, -0.255)
     assert (one.word, one.ours, len(one.runs)) == (AGREES, "slope -0.250 +- 0.005 (3)", 9)
@@ -339,17 +343,17 @@ def test_the_interval_of_a_difference_is_students():
     """Of paired differences, as scipy has it of one sample; it decides nothing."""
     gap = pd.Series([0.05, 0.02, 0.09])
     low, high = stats.t.interval(0.95, 2, gap.mean(), stats.sem(gap))
-    assert Numbers(margin=gap, gap=gap).interval == pytest.approx((gap.mean(), low, high))
+    assert Way(margin=gap, gap=gap).interval == pytest.approx((gap.mean(), low, high))
     assert low < 0
-    assert Numbers(margin=gap, gap=gap).word == AGREES
-    assert np.isnan(Numbers().interval).all()
+    assert Way(margin=gap, gap=gap).word == AGREES
+    assert np.isnan(Way().interval).all()
 
 
 # ---- claims ------------------------------------------------------------------------------------------------
 
 
 def way(*margin, ours=False, cut=""):
-    return Way(Reading("", "fig", Leads("a", ("b",)), ours=ours), Numbers(margin=pd.Series(margin)), cut)
+    return Way(margin=pd.Series(margin), reading=Reading(ours=ours), cut=cut)
 
 
 def test_ways_together():
@@ -374,7 +378,7 @@ def test_a_setting_that_was_cut_has_numbers_and_no_word():
 
     def found(rounds, scale, claim=claim):
         (one,) = ways(claim, {"fig": Evidence(table, settings={"rounds": rounds}, made={"scale": scale})})
-        assert (one.numbers.ours, one.numbers.other) == ("90.0% +- 0.0% (3)", "FedAvg 80.0% +- 0.0% (3)")
+        assert (one.ours, one.other) == ("90.0% +- 0.0% (3)", "FedAvg 80.0% +- 0.0% (3)")
         return one.word, one.cut
 
     assert found(400, "cpu") == (AGREES, "")
@@ -386,7 +390,7 @@ def test_a_setting_that_was_cut_has_numbers_and_no_word():
     small = replace(claim, numbers=(replace(reading[0], cut="a smaller CNN"),))
     assert (found(400, "cpu", small)[1], found(400, "paper", small)[1]) == ("a smaller CNN", "")
     (absent,) = ways(claim, {})
-    assert (absent.word, absent.numbers.detail) == (TOO_FEW, "not made yet")
+    assert (absent.word, absent.detail) == (TOO_FEW, "not made yet")
 
 
 def test_every_claim_says_what_it_needs():
@@ -399,7 +403,7 @@ def test_every_claim_says_what_it_needs():
         assert len({one.words for one in claim.numbers}) == len(claim.numbers)
         assert set(claim.figures) <= set(FIGURES)
         for one in ways(claim, dict.fromkeys(claim.figures, Evidence())):
-            assert (one.word, bool(one.numbers.detail)) == (TOO_FEW, True)
+            assert (one.word, bool(one.detail)) == (TOO_FEW, True)
     text = " ".join(claim.text for claim in CLAIMS)
     published = "84.02 84.12 84.21 93.52 94.06 93.75 983 895 965 995 970 958"
     assert all(number in text for number in published.split())

@@ -21,11 +21,10 @@ from fedbench.config.identity import run_hash
 from fedbench.figures.results import read
 from fedbench.papers import CLAIMS, FIGURES, PAPERS
 from fedbench.papers.behind import on_test, steps, what_was_run
-from fedbench.papers.claims import WORDS, Numbers, Reading, Way
+from fedbench.papers.claims import WORDS, Way
 from fedbench.papers.evidence import MADE, SCALES, Evidence
 from fedbench.papers.figure import command, shown
 from fedbench.papers.figure_page import CLAIMS as CLAIMS_BELOW
-from fedbench.papers.measures import Near
 from fedbench.papers.report import BEGIN, END, write_report
 from fedbench.papers.why import command_of, why
 
@@ -253,7 +252,7 @@ def test_a_number_is_tuned_on_test_data_if_its_own_methods_are() -> None:
         (rows.assign(**{"algorithm.norm": "tensor"}), {}, False),
         (rows.assign(algorithm="masfl"), {}, False),
     ):
-        way = Way(Reading("", NAME, Near("adamasfl", 0.5)), Numbers(rows=(one,)))
+        way = Way(rows=(one,))
         assert on_test(way, Evidence(one, tuning=tuning, made=scored)) is expected
 
 
@@ -266,7 +265,7 @@ def test_a_row_says_what_a_theorem_gave() -> None:
                           "stage": "a", "algorithm": "fedavg", "dataset": "fmnist",
                           "partition": ["iid", "dirichlet"] * 6,
                           "partition.alpha": [None, 0.5] * 6})  # fmt: skip
-    way = Way(Reading("", NAME, Near("fedavg", 0.5)), Numbers(rows=(swept,), chosen="the best"))
+    way = Way(rows=(swept,), chosen="the best")
     words = "iid or Dirichlet(0.5), Fashion-MNIST, seed 0, lr=0.1 to 1.2 (12 values); the best"
     assert what_was_run(way, Evidence(swept)) == words
 

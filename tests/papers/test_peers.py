@@ -247,13 +247,13 @@ def test_a_smaller_setting_than_the_sources_has_no_word() -> None:
     near, far = [0.68, 0.682, 0.684], [0.5, 0.51, 0.52]
     assert [_first("paper", one).word for one in (near, far)] == [AGREES, DISAGREES]
     assert [_first("cpu", one).word for one in (near, far)] == [TOO_FEW, TOO_FEW]
-    assert _first("cpu", far).numbers.detail == "-17.2 points (near: 2.0)"
+    assert _first("cpu", far).detail == "-17.2 points (near: 2.0)"
 
 
 def test_runs_that_diverged_are_said_beside_their_0() -> None:
     """A diverged run counts as 0 %."""
     found = _first("cpu", [math.nan, 0.6], status=["diverged", "completed"])
-    assert found.numbers.ours == "30.0% +- 42.4% (2), 1 diverged"
+    assert found.ours == "30.0% +- 42.4% (2), 1 diverged"
 
 
 def test_rounds_to_a_target_are_interpolated_on_the_best_so_far() -> None:
