@@ -183,13 +183,13 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
     Configurations differ in `algorithm.*` columns. Rows without any of the `STEPS` take them from the
     theorem. If a method has such rows, they are its configuration and nothing is chosen by accuracy.
     """
-    return rows[_of_the_best(rows.final_accuracy, *_configurations(rows))]
+    return rows.loc[_that_count(rows).index]
 
 
 def tried(rows: pd.DataFrame) -> int:
     """How many configurations `tuned` chooses from."""
-    untouched, labels = _configurations(rows)
-    return 1 if untouched.any() else labels.nunique()
+    found = _configurations(rows)
+    return 1 if found.theorem.any() else int(found.configuration.nunique())
 
 
 def best_of(settings: Mapping[str, int], where: str = "") -> str:
@@ -202,65 +202,39 @@ def best_of(settings: Mapping[str, int], where: str = "") -> str:
 
 def curve(rows: pd.DataFrame, key: str) -> pd.Series:
     """Mean final accuracy against `key` (numbers, ascending), with the best other choices at each value."""
-    accuracy, place = _counted(rows, key)
-    return pd.Series({value: part.mean() for value, part in accuracy.groupby(place)}, dtype=float)
+    return _that_count(rows, key).groupby("at").final_accuracy.mean()
 
 
 def curves_by_seed(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     """The same by seed: a row for each seed that has all values of `key`, a column for each value. The other
     choices at a value are the best of all seeds."""
-    accuracy, place = _counted(rows, key)
-    return accuracy.groupby([rows.seed[place.index], place]).mean().unstack().dropna()
+    return _that_count(rows, key).groupby(["seed", "at"]).final_accuracy.mean().unstack().dropna()
 
 
 def curve_of_each_seed(rows: pd.DataFrame, key: str) -> dict[object, pd.Series]:
     """Seed -> its own `curve`, with the best other choices of this seed."""
-    accuracy, place = _counted(rows, key, rows.seed)
-    return {seed: part.groupby(place[part.index]).mean()
-            for seed, part in accuracy.groupby(rows.seed[place.index])}  # fmt: skip
+    return {seed: curve(part, key) for seed, part in rows.groupby("seed")}
 
 
-def _counted(rows: pd.DataFrame, key: str, *each: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """The final accuracies of the runs that count at their value of `key`, and these values. What counts is
-    decided within each group of `each`."""
-    place = pd.to_numeric(rows[key], errors="coerce") if key in rows else pd.Series(dtype=float)
-    place = place.dropna()
-    accuracy = rows.final_accuracy[place.index]
-    untouched, labels = _configurations(rows, but=key)
-    if place.empty:
-        return accuracy, place
-    keep = _of_the_best(accuracy, untouched[place.index], labels[place.index], place,
-                        *(one[place.index] for one in each))  # fmt: skip
-    return accuracy[keep], place[keep]
+def _that_count(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
+    """The rows that count, at each value of `key`: those of the theorem if there are others too, or else
+    those of the configuration with the best mean accuracy, the first one of equals."""
+    found = []
+    for _, part in _configurations(rows, key).groupby("at"):
+        means = part.groupby("configuration", sort=False).final_accuracy.mean()
+        mixed = part.theorem.any() and not part.theorem.all()
+        found.append(part[part.theorem if mixed else part.configuration == means.idxmax()])
+    return pd.concat(found) if found else pd.DataFrame(columns=["seed", "at", "final_accuracy"], dtype=float)
 
 
-def _configurations(rows: pd.DataFrame, but: str = "") -> tuple[pd.Series, pd.Series]:
-    """For each row: whether its step sizes come from the theorem, and the index of its configuration, without
-    the key `but`."""
-    untouched = pd.Series(True, index=rows.index)
-    for key in {*STEPS} & set(rows.columns) - {but}:
-        untouched &= pd.to_numeric(rows[key], errors="coerce").isna()
-    choices = [key for key in map(str, rows) if key.startswith("algorithm.") and key != but]
-    keys = [key for key in choices if rows[key].nunique(dropna=False) > 1]
-    if not keys:
-        return untouched, pd.Series(0, index=rows.index)
-    return untouched, rows.groupby(keys, dropna=False, sort=False).ngroup()
-
-
-def _of_the_best(
-    accuracy: pd.Series, untouched: pd.Series, labels: pd.Series, *groups: pd.Series
-) -> pd.Series:
-    """Which rows belong to the configuration that counts in their group. Each argument has one entry per
-    row."""
-    if accuracy.empty:
-        return untouched
-    within = list(groups) or [pd.Series(0, accuracy.index)]
-    means = accuracy.groupby([*within, labels]).transform("mean")
-    best = means == means.groupby(within).transform("max")
-    first = labels.where(best).groupby(within).transform("first")  # of equals
-    theorem = untouched.groupby(within)
-    mixed = theorem.transform("any") & ~theorem.transform("all")
-    return untouched.where(mixed, labels == first)
+def _configurations(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
+    """Rows that have a number for `key` with columns that say it (`at`), whether their step sizes come from
+    the theorem, and the index of their configuration without `key`."""
+    choices = [one for one in map(str, rows) if one.startswith("algorithm.") and one != key]
+    steps = rows[[one for one in choices if one in STEPS]].apply(pd.to_numeric, errors="coerce")
+    at = pd.to_numeric(rows[key], errors="coerce") if key in rows else np.nan if key else 0.0
+    index = rows.groupby(choices, dropna=False, sort=False).ngroup() if choices else 0
+    return rows.assign(at=at, theorem=steps.isna().all(axis=1), configuration=index).dropna(subset="at")
 
 
 def by_seed(data: Evidence, rows: pd.DataFrame, column: str) -> pd.Series:
@@ -304,12 +278,11 @@ def diverged(rows: pd.DataFrame) -> str:
 
 def said(scores: pd.Series, column: str = "accuracy") -> str:
     """Mean, sample standard deviation and number of seeds: `84.5% +- 0.7% (5)`."""
-    many = len(scores) > 1
-    if "accuracy" in column:
-        return percent(scores.mean()) + (f" +- {percent(scores.std())}" if many else "") + f" ({len(scores)})"
-    if column == "T":
-        return f"{scores.mean():.0f}" + (f" +- {scores.std():.0f}" if many else "") + f" ({len(scores)})"
-    return f"{abs(scores.mean()):.3f}" + (f" +- {scores.std():.3f}" if many else "") + f" ({len(scores)})"
+    accuracy, rounds = "accuracy" in column, column == "T"
+    shown = percent if accuracy else "{:.0f}".format if rounds else "{:.3f}".format
+    mean = shown(scores.mean() if accuracy or rounds else abs(scores.mean()))
+    spread = f" +- {shown(scores.std())}" if len(scores) > 1 else ""
+    return f"{mean}{spread} ({len(scores)})"
 
 
 def short(method: str) -> str:
