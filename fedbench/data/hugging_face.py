@@ -18,6 +18,7 @@ from fedbench.data.tables import (
     divided,
     features_of,
     no_column,
+    no_fraction,
     refuse_empty,
     targets_of,
     users_of,
@@ -35,6 +36,8 @@ def load_hf(options: HuggingFace) -> Dataset:
     """
     where = as_given(options.path)
     splits = _splits(options, where)
+    if options.test is not None:
+        no_fraction(options.test_fraction, f"dataset.test={options.test} is the test set")
     drop = options.drop or ()
     if drop and options.x is not None:
         allowed = f"must be null: dataset.x={options.x} is the only column of samples"

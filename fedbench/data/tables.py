@@ -58,6 +58,8 @@ def load_table(options: Table, path: Path, test_path: Path | None) -> Dataset:
     if test_path and options.split_column is not None:
         allowed = f"must be null: dataset.test_path={test_path} is the test set"
         raise ConfigError("dataset.split_column", options.split_column, allowed)
+    if test_path:
+        no_fraction(options.test_fraction, f"dataset.test_path={test_path} is the test set")
     kind, more = kinds[0], dict[str, Any]()
     keys, why = _WITHOUT.get(kind, ((), ""))
     for key in keys:
@@ -301,12 +303,13 @@ def _task_of(parts: Sequence[Part], name: str) -> str:
 def tests_by(part: Part, name: str, who: np.ndarray | None, fraction: float) -> np.ndarray:
     """Which rows (rows,) of a part are for the test, by a column: those with `test` where it has `train` and
     `test`; else the last share of each user's, by number or date. A user's only row is trained on. Raises
-    DataError."""
+    ConfigError and DataError."""
     column, kinds = part.columns[name], ("train", "test")
     said = [*map(str, part.distinct(name)[0])] if column.kind == TEXTS else []
     if said and {*said} <= {*kinds}:
         if len(said) < 2:
             raise part.holds(name, f"{said[0]} alone; rows to train on and rows to test on are needed")
+        no_fraction(fraction, f"the column {name} says which rows are for the test")
         return np.asarray(column.values == "test")
     if column.kind not in (NUMBERS, *_DAYS) and not (said and all(map(_SORTED_DATE.match, said))):
         such = f", such as '{said[0]}'" if said else ""
@@ -320,6 +323,13 @@ def tests_by(part: Part, name: str, who: np.ndarray | None, fraction: float) -> 
         count = min(max(1, round(exact(fraction) * len(own))), len(own) - 1)
         tests[own[len(own) - count :]] = True
     return tests
+
+
+def no_fraction(fraction: float, why: str) -> None:
+    """Refuse a share of the rows where something else is the test set. Raises ConfigError."""
+    if fraction != (usual := Table.test_fraction):
+        allowed = f"must be left at its default, {usual}: {why}"
+        raise ConfigError("dataset.test_fraction", fraction, allowed)
 
 
 def divided(

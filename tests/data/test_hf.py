@@ -143,6 +143,10 @@ def test_a_run_with_users_as_clients(saved: Path, tmp_path: Path) -> None:
         ({"train": "training"}, "dataset.train=training: must be a split of"),
         ({"subset": "plain"}, "dataset.subset=plain: must be null: save_to_disk wrote"),
         ({"test": "validation"}, "dataset.test=validation: must be a split of"),
+        (
+            {"test_fraction": 0.3},
+            "dataset.test_fraction=0.3: must be left at its default, 0.2: dataset.test=",
+        ),
         ({"x": "ragged"}, "the rows of the column ragged must be of one kind and shape"),
         ({"x": "city"}, "x_train is <U4 of shape (30,); uint8 or a float type is expected"),
         ({"x": "vector", "target": "city", "task": "regression"}, "the column city holds texts; regression "),

@@ -300,6 +300,10 @@ def test_libsvm(tmp_path: Path) -> None:
         assert line.startswith(f"dataset.{key}=none: no such file; a table is expected")
     line = refused(files[0], written(tmp_path / "t.csv", FRAME), **keys)
     assert re.match(r"dataset\.test_path=.*t\.csv: must be LIBSVM, as .*a9a is", line)
+    line = refused(files[0], files[1], test_fraction=0.3)
+    assert re.match(
+        r"dataset\.test_fraction=0\.3: must be left at its default, 0\.2: dataset\.test_path=", line
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "svm", "hf"])

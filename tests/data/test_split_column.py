@@ -51,7 +51,9 @@ def test_without_users_they_are_the_last_of_all_rows(tmp_path: Path) -> None:
 
 def test_a_column_may_say_train_and_test(tmp_path: Path) -> None:
     part = np.where(np.arange(9) % 3 == 2, "test", "train")
-    data = load(tmp_path, FRAME.drop(columns="year").assign(part=part), split_column="part")
+    data = load(
+        tmp_path, FRAME.drop(columns="year").assign(part=part), split_column="part", test_fraction=0.2
+    )
     assert rows(data, "test") == [2, 5, 8]
     assert rows(data, "train") == [0, 1, 3, 4, 6, 7]
 
@@ -65,6 +67,11 @@ def test_a_users_only_row_is_trained_on(tmp_path: Path) -> None:
     ("frame", "keys", "said"),
     [
         (FRAME, {"split_column": "yeer"}, "dataset.split_column=yeer: must be a column of"),
+        (
+            FRAME.assign(year=["train", "test", "test"] * 3),
+            {},
+            "dataset.test_fraction=0.4: must be left at its default, 0.2: the column year says",
+        ),
         (FRAME, {"drop": ["year"]}, "must not have dataset.split_column=year"),
         (
             FRAME.assign(year="train"),
