@@ -210,20 +210,9 @@ class MethodRuns:
 
     @property
     def named(self) -> dict[str, Value]:
-        """What sets its search apart in a table."""
+        """What sets its search apart. Branches of the same name are tuned together."""
         search: dict[str, Value] = {"search": self.search.name} if self.search else {}
         return {**search, "algorithm": self.algorithm, **self.context}
-
-    @property
-    def words(self) -> str:
-        """What sets its search apart, in words."""
-        if self.search:
-            return f"{self.method} ({self.search.name})"
-        return " ".join([self.method, *map(str, filter(None, self.context.values()))])
-
-    def is_same_task(self, other: MethodRuns) -> bool:
-        """Whether both are tuned together."""
-        return self.algorithm == other.algorithm and self.context == other.context
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,21 @@ from fedbench.figures.results import PACKED, PARTS, rounds_file
 from fedbench.files import atomically, write_text
 from fedbench.papers import FIGURES
 from fedbench.papers.evidence import MADE, TUNING_CSV, made
-from fedbench.papers.figure import Figure, MethodRuns, command, experiment, shown
+from fedbench.papers.figure import Figure, command, experiment, shown
 from fedbench.papers.figure_page import update_page
 from fedbench.runs.lists import ROUNDS_CSV, RUNS_CSV
 from fedbench.runs.records import Run
 from fedbench.sweeps.tables import IDENTITY, outcome_of, text, write_csv
 from fedbench.tuning.request import VALIDATION
-from fedbench.tuning.selection import Selection, trials_table
+from fedbench.tuning.selection import trials_table
 from fedbench.tuning.tune import write_table
+from fedbench.tuning.tuning import Chosen
 
 _FURTHER = ("best_round", "wall_seconds", "metric", "data_note", "local_steps")
 """What runs.csv has of a run's summary, besides what that of a sweep has and its `PARTS`."""
 _PROVENANCE = ("commit", "hardware", "versions", "data", "notes")
 LARGEST = 1_500_000
 """Bytes of rounds.csv above which it is kept packed."""
-Chosen = Sequence[tuple[MethodRuns, Selection]]
 
 
 def state(name: str, scale: str, root: Path) -> str:
@@ -68,15 +68,22 @@ def write_tuning(out: Path, chosen: Chosen) -> None:
     """Write tuning.csv if anything was tuned: every configuration tried, with winners, their neighbours and
     edges marked."""
     if chosen:
-        write_table(out / TUNING_CSV, trials_table([(branch.named, found) for branch, found in chosen]))
+        write_table(out / TUNING_CSV, trials_table([(task.named, found) for task, found in chosen]))
 
 
 def write_made(
-    out: Path, figure: Figure, scale: str, files: Sequence[Path], said: Mapping[str, Any],
-    changed: Sequence[str] = (),
+    out: Path, figure: Figure, scale: str, files: Sequence[Path], runs: Iterable[Run] = (),
+    chosen: Chosen = (), validation: float = 0.0, changed: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write made.json. `said`: what is known besides: the results of `made_from` and `how_tuned`. `changed`:
-    what the user changed in the figure."""
+    """Write made.json: what the figure is, what its runs are and what they were computed with, the winners at
+    an edge of what was tried (`edges`), and if something was tuned the share of training samples held out to
+    choose (`validation`). `changed`: what the user changed in the figure."""
+    found = [run.summary for run in runs]
+    for summary in found:  # keep the names of data files, but not where they are on this machine
+        for file in summary.get("data") or []:
+            file["path"] = Path(file["path"]).name
+    configs = [summary.get("config", {}) for summary in found]
+    status = [str(summary.get("status")) for summary in found]
     content = {
         "figure": figure.name,
         "about": figure.about,
@@ -85,36 +92,16 @@ def write_made(
         "command": command(figure.name, scale, changed),
         **({"changed": list(changed)} if changed else {}),
         "files": sorted(file.name for file in files),
-    }
-    _write_json(out / MADE, {**content, **said})
-
-
-def made_from(runs: Iterable[Run]) -> dict[str, Any]:
-    """For made.json: what these runs are and what they were computed with."""
-    found = [run.summary for run in runs]
-    for content in found:  # keep the names of data files, but not where they are on this machine
-        for file in content.get("data") or []:
-            file["path"] = Path(file["path"]).name
-    configs = [content.get("config", {}) for content in found]
-    status = [str(content.get("status")) for content in found]
-    return {
+        "edges": [f"{task.words}: {key} {side}" for task, selection in chosen
+                  for key, side in selection.edges.items()],
+        **({"validation": validation} if chosen else {}),
         "runs": {name: status.count(name) for name in sorted(set(status))},
         "seeds": sorted({config["seed"] for config in configs if "seed" in config}),
         "shared": {key: value for key, value in agreed(configs).items() if counts(key)},
-        "run_seconds": round(sum(content.get("wall_seconds") or 0.0 for content in found), 1),
-        **{key: distinct(content.get(key) for content in found) for key in _PROVENANCE},
-    }
-
-
-def how_tuned(chosen: Chosen, validation: float) -> dict[str, Any]:
-    """For made.json: the winners at an edge of what was tried (`edges`), and the share of training samples
-    held out to choose them (`validation`; only if something was tuned)."""
-    edges = [
-        f"{branch.words}: {key} {side}"
-        for branch, selection in chosen
-        for key, side in selection.edges.items()
-    ]
-    return {"edges": edges, **({"validation": validation} if chosen else {})}
+        "run_seconds": round(sum(summary.get("wall_seconds") or 0.0 for summary in found), 1),
+        **{key: distinct(summary.get(key) for summary in found) for key in _PROVENANCE},
+    }  # fmt: skip
+    _write_json(out / MADE, content)
 
 
 def write_tables(out: Path, runs: Mapping[str, Run]) -> None:

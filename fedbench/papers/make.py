@@ -24,10 +24,7 @@ from fedbench.papers.figure import (
 )
 from fedbench.papers.figure_page import write_page_of_changed
 from fedbench.papers.kept import (
-    Chosen,
     add_to_captions,
-    how_tuned,
-    made_from,
     say_how_it_was_tuned,
     write_made,
     write_tables,
@@ -37,7 +34,7 @@ from fedbench.sweeps.plan import preview
 from fedbench.tuning.request import SHARE, VALIDATION
 from fedbench.tuning.search import Task, first_values, single
 from fedbench.tuning.selection import Selection
-from fedbench.tuning.tuning import Stage, Tuning, TuningRuns
+from fedbench.tuning.tuning import Chosen, Stage, Tuning, TuningRuns
 
 
 def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Path()) -> list[str]:
@@ -56,7 +53,7 @@ def make(figure: Figure, scale: str, extra: Sequence[str] = (), root: Path = Pat
         out.mkdir(parents=True, exist_ok=True)
         return Maker(made, extra, root, out).go()
     out.mkdir(parents=True, exist_ok=True)
-    write_made(out, figure, scale, figure.draw(out), made_from([]))
+    write_made(out, figure, scale, figure.draw(out))
     return []
 
 
@@ -88,8 +85,8 @@ class Maker:
         write_tables(self.out, runs)
         files = self.figure.draw(self.out)
         say_how_it_was_tuned(self.out, files, self.validation)
-        known = {**how_tuned(self.chosen, self.validation), **made_from(runs.values())}
-        write_made(self.out, self.figure, self.made.scale, files, known, self.made.changed)
+        write_made(self.out, self.figure, self.made.scale, files, runs.values(), self.chosen,
+                   self.validation, self.made.changed)  # fmt: skip
         if self.made.changed:
             add_to_captions(files, f"Not the published figure: {' '.join(self.made.changed)}.")
             write_page_of_changed(self.figure, self.made.scale, self.out, self.root)
@@ -116,19 +113,18 @@ class Maker:
         winners = TuningRuns(self.words, self.runs, title=self.title)
         return Tuning(list(self.searches()), seeds, self.finals, winners, self.how.extensions)
 
-    def finals(self, chosen: Sequence[tuple[Task, Selection]]) -> dict[Path, list[Grid]]:
+    def finals(self, chosen: Chosen) -> dict[Path, list[Grid]]:
         """Keep what the searches chose; the final runs, without branches whose searches all failed."""
-        self.chosen = [(branch, found) for task, found in chosen
-                       for branch in self.tuned() if branch.named == task.named]  # fmt: skip
-        write_tuning(self.out, self.chosen)
-        return self.stages(self.chosen)
+        self.chosen = chosen
+        write_tuning(self.out, chosen)
+        return self.stages(chosen)
 
     def stages(self, chosen: Chosen) -> dict[Path, list[Grid]]:
         """What the winners of the searches are run on, by the directory of its list: other winners are in
         another list."""
         stages: dict[str, list[Grid]] = {}
         for branch in self.made.branches:
-            selection = next((found for other, found in chosen if other.is_same_task(branch)), None)
+            selection = next((found for task, found in chosen if task.named == branch.named), None)
             stages.setdefault(branch.stage, []).append(self.final(branch, selection))
         return {self.lists / digest([self.made.digest, stages]) / stage: grids
                 for stage, grids in stages.items()}  # fmt: skip
@@ -138,7 +134,7 @@ class Maker:
         tuned: list[MethodRuns] = []
         for branch in self.made.branches:
             searched = branch.search or self.made.tuned_keys(branch)
-            if searched and not any(branch.is_same_task(other) for other in tuned):
+            if searched and all(branch.named != other.named for other in tuned):
                 tuned.append(branch)
         return tuned
 
