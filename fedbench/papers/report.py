@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -174,17 +174,24 @@ def _filled(name: str, **parts: str) -> str:
 
 
 def _first(results: Results, smoke: bool) -> str:
-    absent = [name for name in FIGURES if name not in results.places]
-    csv = (results.pages / "claims.csv").relative_to(results.top).as_posix()
+    kept = results.evidence
     return _filled(
         "first",
         scale=" Nothing at scale smoke, which only tries the code" * smoke,
-        rules=_filled("legend", csv=csv).rstrip(),
+        rules=_filled(
+            "legend", csv=(results.pages / "claims.csv").relative_to(results.top).as_posix()
+        ).rstrip(),
         papers="\n".join(_headlines(results)),
         counts=_counts(results),
-        beware="".join(f"{text}\n\n" for text in _beware(results)),
-        absent=f"Not made yet: {', '.join(absent)}.\n" if absent else "",
+        subsets=_subsets(results),
+        on_test=_names(name for name, data in kept.items() if data.tuned_on_test),
+        best=_names(name for name, data in kept.items() if data.best_on_test),
+        absent=_names(name for name in FIGURES if name not in results.places),
     )
+
+
+def _names(figures: Iterable[str]) -> str:
+    return ", ".join(figures) or "none"
 
 
 def _front(results: Results) -> str:
@@ -247,34 +254,14 @@ def _counts(results: Results) -> str:
     return markdown(pd.DataFrame(rows))
 
 
-def _beware(results: Results) -> Iterator[str]:
-    """What holds for the whole page: which data are a subset, and what was tuned on test data."""
-    notes = [
-        note
-        for data in results.evidence.values()
-        for several in data.made.get("notes", [])
-        for note in several
-    ]
+def _subsets(results: Results) -> str:
+    """The sizes of the data sets that are a subset here, as the runs' notes say them."""
+    notes = [note for data in results.evidence.values() for several in data.made.get("notes", [])
+             for note in several]  # fmt: skip
     found = dict.fromkeys(match.groups() for note in notes if (match := _SUBSET.search(note)))
     parts = [f"{ours} training and {test} test samples where the {split} split has {all_} and {all_test}"
              for ours, test, split, all_, all_test in found]  # fmt: skip
-    if parts:
-        yield f"**EMNIST is a subset here**, one file in place of the official ones: {'; '.join(parts)}."
-    on_test = [name for name, data in results.evidence.items() if data.tuned_on_test]
-    best = [name for name, data in results.evidence.items() if data.best_on_test]
-    if on_test:
-        yield (
-            f"**Tuned on test data**: hyper-parameters in {', '.join(on_test)} were chosen by test"
-            " accuracy with seed 0, which is also evaluated. This favours the tuned methods, mostly"
-            " baselines. Made again with `scripts/figures NAME`, each is tuned on held-out samples, with"
-            " seeds that are not evaluated."
-        )
-    if best:
-        yield (
-            f"**The best of what was run, by test data**: {', '.join(best)} have no search. Where"
-            " several step sizes were run, the best by the evaluated seeds counts, or the fewest rounds to"
-            " the target."
-        )
+    return "; ".join(parts) or "no run with it"
 
 
 # ---- a paper's page and a figure's claims ------------------------------------------------------------------
