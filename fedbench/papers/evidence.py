@@ -211,11 +211,6 @@ def curves_by_seed(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     return _that_count(rows, key).groupby(["seed", "at"]).final_accuracy.mean().unstack().dropna()
 
 
-def curve_of_each_seed(rows: pd.DataFrame, key: str) -> dict[object, pd.Series]:
-    """Seed -> its own `curve`, with the best other choices of this seed."""
-    return {seed: curve(part, key) for seed, part in rows.groupby("seed")}
-
-
 def _that_count(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
     """The rows that count, at each value of `key`: those of the theorem if there are others too, or else
     those of the configuration with the best mean accuracy, the first one of equals."""

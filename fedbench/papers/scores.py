@@ -17,7 +17,7 @@ from fedbench.papers.evidence import (
     best_of,
     by_seed,
     curve,
-    curve_of_each_seed,
+    curves_by_seed,
     percent,
     rows_of,
     said,
@@ -130,7 +130,8 @@ class Range:
 
     def __call__(self, data: Evidence, names: Sequence[str], where: Filter) -> Compared:
         rows = _with(data, names, where, self.key)
-        scores = _along(data, names, where, self.key, 2, lambda points: float(points.min() - points.max()))
+        curves = _curves(data, names, where, self.key, 2)
+        scores = {name: found.min(axis=1) - found.max(axis=1) for name, found in curves.items()}
         words = {name: said(score.abs()) for name, score in scores.items()}
         return Compared(_paired(names, scores), words, rows)
 
@@ -145,7 +146,8 @@ class Width:
         rows = _with(data, names, where, self.key)
         curves = {name: data.once(curve, name, where, self.key) for name in names}
         level = LEVEL * max(float(points.max()) for points in curves.values())
-        scores = _along(data, names, where, self.key, 3, lambda points: _decades(points, level))
+        scores = {name: found.apply(_decades, axis=1, level=level)
+                  for name, found in _curves(data, names, where, self.key, 3).items()}  # fmt: skip
         words = {name: said(score, "width").replace(" (", " decades (") for name, score in scores.items()}
         ends = {name: curves[name].iloc[[0, -1]].max() for name in names[1:]}
         cut = ", ".join(short(name) for name, end in ends.items() if end >= level)
@@ -161,18 +163,15 @@ def _with(data: Evidence, names: Sequence[str], where: Filter, key: str) -> dict
             for name, part in rows.items()}  # fmt: skip
 
 
-def _along(
-    data: Evidence, names: Sequence[str], where: Filter, key: str, least: int,
-    measure: Callable[[pd.Series], float],
-) -> dict[str, pd.Series]:  # fmt: skip
-    """By method and seed, a measure of the accuracy along `key`. Raises Untested below `least` values."""
-    found: dict[str, dict[object, float]] = {}
-    for name in names:
-        for seed, points in data.once(curve_of_each_seed, name, where, key).items():
-            if len(points) < least:
-                raise Untested(f"fewer than {least} values of {key} for {short(name)}")
-            found.setdefault(name, {})[seed] = measure(points)
-    return {name: pd.Series(values) for name, values in found.items()}
+def _curves(
+    data: Evidence, names: Sequence[str], where: Filter, key: str, least: int
+) -> dict[str, pd.DataFrame]:
+    """By method, the accuracy along `key` by seed. Raises Untested below `least` values."""
+    curves = {name: data.once(curves_by_seed, name, where, key) for name in names}
+    for name, found in curves.items():
+        if found.empty or found.shape[1] < least:
+            raise Untested(f"fewer than {least} values of {key} for {short(name)}")
+    return curves
 
 
 def _decades(points: pd.Series, level: float) -> float:
