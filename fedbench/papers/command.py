@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedbench import provenance
@@ -51,14 +51,18 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError(
             "figures: a figure's name, --all, --list, --check, --why or --report is needed (see --help)"
         )
-    panels = {} if changes(args.overrides) else {one: FIGURES[one].panels for one in args.names}
+    changed = changes(args.overrides)
+    panels = {} if changed else {one: FIGURES[one].panels for one in args.names}
     named = [name for one in args.names for name in (one, *panels.get(one, ()))]
     figures = [FIGURES[name] for name in (FIGURES if args.all else dict.fromkeys(named))]
     asked = [(one, args.scale if args.scale in one.scales else "paper") for one in figures]
     if args.dry_run:
-        return _forecasts(asked, args.overrides)
-    failures, judge = _figures(asked, args)
-    if judge:
+        for figure, scale in asked:
+            for line in _forecast(figure, scale, args.overrides):
+                print(line, flush=True)
+        return 0
+    failures, judge = _figures(asked, args, changed)
+    if judge or args.report:
         from fedbench.papers.report import write_report
 
         for file in write_report(Path(), smoke=args.scale == "smoke" and not args.report):
@@ -110,29 +114,24 @@ def _kept_results() -> Path:
     )
 
 
-def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> tuple[list[str], bool]:
+def _figures(
+    asked: Sequence[tuple[Figure, str]], args: argparse.Namespace, changed: Sequence[str]
+) -> tuple[list[str], bool]:
     """Make these figures at these scales, or draw them again. Returns a line for each failure, and whether
     what is kept may say something else of claims."""
     if args.redraw and args.overrides:
         raise UsageError(f"figures --redraw {args.overrides[0]}: nothing is computed, so nothing can be set")
-    changed = changes(args.overrides)
-    if (
-        asked
-        and not args.redraw
-        and not changed
-        and args.scale != "smoke"
-        and (provenance.commit() or "").endswith("+dirty")
-    ):
+    published = bool(asked) and args.scale != "smoke" and not (args.redraw or changed)
+    if published and (provenance.commit() or "").endswith("+dirty"):
         raise UsageError(
             f"figures --scale {args.scale}: fedbench/, conf/ or pyproject.toml differ from the commit that"
             " results are published with; commit first (--scale smoke needs no commit)"
         )
     failures: list[str] = []
-    judge = not (args.redraw or changed) or args.report
+    judge = not (args.redraw or changed)
     for figure, scale in asked:
-        name, begin = figure.name, time.monotonic()
-        unasked = args.all or name not in args.names
-        if args.redraw and unasked and made(shown(name, scale)) is None:
+        name, begin, out = figure.name, time.monotonic(), shown(figure.name, scale, changed=changed)
+        if args.redraw and made(out) is None and (args.all or name not in args.names):
             continue
         try:
             if args.redraw:
@@ -146,23 +145,16 @@ def _figures(asked: Sequence[tuple[Figure, str]], args: argparse.Namespace) -> t
             print(failures[-1], flush=True)
             continue
         where = f", {beside(figure, scale, Path())}" if changed else ""
-        print(
-            f"{name}: {shown(name, scale, changed=changed)} ({duration(time.monotonic() - begin)}){where}",
-            flush=True,
-        )
+        print(f"{name}: {out} ({duration(time.monotonic() - begin)}){where}", flush=True)
     return failures, judge
 
 
-def _forecasts(asked: Sequence[tuple[Figure, str]], overrides: Sequence[str]) -> int:
-    """Print what would run for these figures at these scales."""
-    for figure, scale in asked:
-        if not figure.runs:
-            print(f"{figure.name}: runs nothing of its own; it is drawn from what there is")
-            continue
-        made = experiment(figure, scale, changes(overrides))
-        for line in Maker(made, overrides, Path(), Path()).forecast():
-            print(line, flush=True)
-    return 0
+def _forecast(figure: Figure, scale: str, overrides: Sequence[str]) -> Iterator[str]:
+    """Lines that say what would run for this figure at this scale."""
+    if figure.runs:
+        yield from Maker(experiment(figure, scale, changes(overrides)), overrides, Path(), Path()).forecast()
+    else:
+        yield f"{figure.name}: runs nothing of its own; it is drawn from what there is"
 
 
 def _check() -> int:
