@@ -188,7 +188,7 @@ def tuned(rows: pd.DataFrame) -> pd.DataFrame:
 
 def tried(rows: pd.DataFrame) -> int:
     """How many configurations `tuned` chooses from."""
-    found = _configurations(rows)
+    found = configurations(rows)
     return 1 if found.theorem.any() else int(found.configuration.nunique())
 
 
@@ -215,14 +215,14 @@ def _that_count(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
     """The rows that count, at each value of `key`: those of the theorem if there are others too, or else
     those of the configuration with the best mean accuracy, the first one of equals."""
     found = []
-    for _, part in _configurations(rows, key).groupby("at"):
+    for _, part in configurations(rows, key).groupby("at"):
         means = part.groupby("configuration", sort=False).final_accuracy.mean()
         mixed = part.theorem.any() and not part.theorem.all()
         found.append(part[part.theorem if mixed else part.configuration == means.idxmax()])
     return pd.concat(found) if found else pd.DataFrame(columns=["seed", "at", "final_accuracy"], dtype=float)
 
 
-def _configurations(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
+def configurations(rows: pd.DataFrame, key: str = "") -> pd.DataFrame:
     """Rows that have a number for `key` with columns that say it (`at`), whether their step sizes come from
     the theorem, and the index of their configuration without `key`."""
     choices = [one for one in map(str, rows) if one.startswith("algorithm.") and one != key]

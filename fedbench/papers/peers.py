@@ -28,6 +28,7 @@ from fedbench.config.overrides import written
 from fedbench.papers.claims import Claim, on_figure
 from fedbench.papers.evidence import (
     Untested,
+    configurations,
     diverged,
     frame,
     measured,
@@ -124,14 +125,13 @@ def _ours(
         number = said(best.groupby("seed").final_accuracy.mean()) + diverged(best)
     else:
         needed = rounds_to(table.target, rounds[rounds.dir.isin(rows.dir)])
-        keys = _keys(rows)
-        labels = rows[keys].map(str).agg(" ".join, axis=1) if keys else pd.Series("", index=rows.index)
+        labels = configurations(rows).configuration
         middle = rows.dir.map(needed).groupby(labels).median()
         best = rows[labels == middle.idxmin()]
         last = int(rounds[rounds.dir.isin(best.dir)]["round"].max())
         number = f"{middle.min():.0f}" if np.isfinite(middle.min()) else f"> {last}"
         number += f" ({len(best)})"
-    chosen = {key: rows[key].dropna().unique() for key in _keys(rows)}
+    chosen = {key: rows[key].dropna().unique() for key in map(str, rows) if key.startswith("algorithm.")}
     words = [f"{key.partition('.')[2]}={best[key].iloc[0]:g} {_place(best[key].iloc[0], values)}"
              for key, values in chosen.items() if len(values) > 1 and number[0] != ">"]  # fmt: skip
     return {"ours (n)": number, "chosen": ", ".join(words)}
@@ -141,11 +141,6 @@ def _place(value: float, tried: NDArray[Any]) -> str:
     """The position of a chosen value among those tried: `of 4, the largest`."""
     at_edge = {min(tried): ", the smallest", max(tried): ", the largest"}.get(value, "")
     return f"of {len(tried)}{at_edge}"
-
-
-def _keys(rows: pd.DataFrame) -> list[str]:
-    """The columns of a method's own keys."""
-    return [key for key in map(str, rows.columns) if key.startswith("algorithm.")]
 
 
 def rounds_to(target: float, rounds: pd.DataFrame) -> pd.Series:
