@@ -11,10 +11,10 @@ from typing import Any
 from fedbench.config.identity import MARK, identity
 from fedbench.config.overrides import written
 from fedbench.errors import ConfigError, counted
-from fedbench.figures.results import read as read_runs
 from fedbench.papers import PAPERS
 from fedbench.papers.behind import method_of, other_work, runs_behind, searches, steps, what_was_run
 from fedbench.papers.claims import Claim, Way, counts, word_of
+from fedbench.papers.evidence import name_of
 from fedbench.papers.report import Results, gather
 from fedbench.runs.lists import RUNS_CSV
 
@@ -72,9 +72,7 @@ def _numbers(way: Way, results: Results) -> Iterator[str]:
 
 def _runs(way: Way, results: Results) -> Iterator[str]:
     data, out = results.evidence[way.reading.figure], results.places[way.reading.figure]
-    runs = {
-        "/".join(Path(run.source).parts[-2:]): run for run in (read_runs([out]) if len(data.runs) else ())
-    }
+    runs = {name_of(run): run for run in data.records}
     commits = ", ".join(text[:10] for text in data.made.get("commit", []))
     made = f"   made by `{data.made.get('command')}`" + (f", commit {commits}" if commits else "")
     names = way.runs or list(runs)  # of numbers from a drawn table: all runs of the figure
