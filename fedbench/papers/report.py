@@ -53,13 +53,10 @@ class Results:
         """The words of those of these claims that are listed."""
         return [word_of(self.ways[claim]) for claim in claims if claim in self.ways]
 
-    def page(self, figure: str) -> str:
-        """A figure's page, as the first page links to it."""
-        return (self.places[figure] / "README.md").relative_to(self.top).as_posix()
-
-    def paper(self, paper: Paper) -> str:
-        """A paper's page, as the first page links to it."""
-        return (self.pages / paper.name / "README.md").relative_to(self.top).as_posix()
+    def page(self, of: str | Paper, here: Path) -> str:
+        """The page of a figure or a paper, as a page in the directory `here` links to it."""
+        place = self.places[of] if isinstance(of, str) else self.pages / of.name
+        return Path(os.path.relpath(place / "README.md", here)).as_posix()
 
     def of_its(self, paper: Paper) -> str:
         """How many of its own claims have each word."""
@@ -104,7 +101,7 @@ def write_report(root: Path, smoke: bool = False) -> list[Path]:
     front = root / "README.md"
     if not smoke and front.is_file() and BEGIN in (text := front.read_text(encoding="utf-8")):
         before, _, rest = text.partition(BEGIN)
-        said = f"{before}{BEGIN}\n{_front(results)}{END}{rest.partition(END)[2]}"
+        said = f"{before}{BEGIN}\n{_front(results, root)}{END}{rest.partition(END)[2]}"
         write_text(front, said)
     return [first, csv]
 
@@ -194,7 +191,7 @@ def _names(figures: Iterable[str]) -> str:
     return ", ".join(figures) or "none"
 
 
-def _front(results: Results) -> str:
+def _front(results: Results, root: Path) -> str:
     """What the project's README.md says: a row for each paper, with a line for each of its first
     three claims."""
     rows = []
@@ -206,20 +203,20 @@ def _front(results: Results) -> str:
             numbers = [first.ours, *[first.other] * (first.other not in claim.text)]
             said = ", ".join(filter(None, numbers)) or "not run here"
             lines.append(f"**{word_of(found)}** {claim.text}: {said}")
-        image, _ = _picture(paper.headlines[0][1], results, "outputs/", 180)
-        rows.append({"paper": f"[{paper.title.partition(':')[0]}](outputs/{results.paper(paper)})",
+        image, _ = _picture(paper.headlines[0][1], results, root, 180)
+        rows.append({"paper": f"[{paper.title.partition(':')[0]}]({results.page(paper, root)})",
                      "what it says: what came out": "<br>".join([*lines, results.of_its(paper)]),
                      "": image if "<img" in image else ""})  # fmt: skip
     return markdown(pd.DataFrame(rows))
 
 
-def _picture(shows: str, results: Results, prefix: str, width: int) -> tuple[str, str]:
+def _picture(shows: str, results: Results, here: Path, width: int) -> tuple[str, str]:
     """The first picture of a figure's results, or else its name, and its page. `shows`: the figure, and the
-    picture's name if it is another one. `prefix`: from the page to the first page's directory."""
+    picture's name if it is another one. `here`: the directory of the page that shows it."""
     figure, _, which = shows.partition(" ")
     if figure not in results.places:
         return figure, ""
-    page = f"{prefix}{results.page(figure)}"
+    page = results.page(figure, here)
     for name in results.evidence[figure].made.get("files", []):
         if name.endswith(".png") and name.startswith(which):
             place, alt = page.removesuffix("README.md"), figure.rpartition("/")[2]
@@ -230,9 +227,9 @@ def _picture(shows: str, results: Results, prefix: str, width: int) -> tuple[str
 def _headlines(results: Results) -> Iterator[str]:
     """The claims that come first, paper by paper: what it says, what came out here, a picture."""
     for paper in (one for one in PAPERS if one.first):
-        page, rows = results.paper(paper), []
+        page, rows = results.page(paper, results.top), []
         for claim, figure in paper.headlines:
-            picture, link = _picture(figure, results, "", 260)
+            picture, link = _picture(figure, results, results.top, 260)
             built = ", true by construction" * (claim.kind == "construction")
             rows.append({"the paper says":
                          f"{claim.text} ([{claim.name}]({page}#{claim.name.lower()}){built})",
@@ -248,7 +245,7 @@ def _counts(results: Results) -> str:
         for kind, title in KINDS.items():
             said = results.words([claim for claim in paper.claims if claim.kind == kind])
             if said:
-                page = f"[{paper.title.partition(':')[0]}]({results.paper(paper)})"
+                page = f"[{paper.title.partition(':')[0]}]({results.page(paper, results.top)})"
                 rows.append({"": page, "what": title, "claims": len(said),
                              **{word: said.count(word) for word in WORDS}})  # fmt: skip
     return markdown(pd.DataFrame(rows))
@@ -277,13 +274,8 @@ def _paper_page(paper: Paper, results: Results, here: Path) -> Iterator[str]:
             yield from _entry(claim, results, here)
     yield "## Figures\n"
     for name in (figure.name for figure in paper.figures if figure.name in results.places):
-        yield f"- [{name}]({_from(here, results, name)}): {FIGURES[name].about}."
+        yield f"- [{name}]({results.page(name, here)}): {FIGURES[name].about}."
     yield ""
-
-
-def _from(here: Path, results: Results, figure: str) -> str:
-    """A figure's page, as a page in the directory `here` links to it."""
-    return Path(os.path.relpath(results.places[figure] / "README.md", here)).as_posix()
 
 
 def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
@@ -294,7 +286,7 @@ def _entry(claim: Claim, results: Results, here: Path) -> Iterator[str]:
     rows, before = [], ""
     for way in results.ways[claim]:
         figure = way.reading.figure
-        link = f"[{figure}]({_from(here, results, figure)})" if figure in results.places else figure
+        link = f"[{figure}]({results.page(figure, here)})" if figure in results.places else figure
         run = "<br>".join(filter(None, [what_was_run(way, results.evidence.get(figure)), link]))
         rows.append({
             "what was run": "as above" if run == before else run,
