@@ -87,6 +87,11 @@ def shortened(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[: limit // 2]}...{text[-limit // 4 :]}"
 
 
+def some_of(names: Sequence[str]) -> str:
+    """The first twenty of some names, and how many more there are."""
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if names[20:] else "")
+
+
 def printable(text: str, limit: int = 120) -> str:
     """A text made fit for a line: a damaged file's may be long and unprintable."""
     text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))

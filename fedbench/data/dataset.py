@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbench.counting import exact
 from fedbench.data.names import in_order, names_of
 from fedbench.data.options import TASKS
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import ConfigError, DataError, some_of
 
 Feature = tuple[str, str | None]
 """A feature of a table: the column and, of a column of texts, the category for which it is 1."""
@@ -281,9 +281,9 @@ def of_classes(data: Dataset, labels: Sequence[int | str]) -> Dataset:
     known = {str(name): at for at, name in enumerate(data.labels or range(data.classes))}
     there = f"{data.name} has {data.classes} classes, from 0 on"
     if data.names is not None:
-        there = f"the labels of {data.name} are {', '.join(data.names[:20])}"
+        there = f"the labels of {data.name} are {some_of(data.names)}"
     elif data.labels is not None:
-        there = f"the labels of {data.name} are {', '.join([*known][:20])}"
+        there = f"the labels of {data.name} are {some_of([*known])}"
     named = {**known, **{name: at for at, name in enumerate(data.names or ())}}
     place = torch.full((data.classes,), -1)
     chosen: list[int] = []
@@ -357,7 +357,7 @@ def holding_out(data: Dataset, users: Sequence[str]) -> Dataset:
     say whose its samples are is left out. Raises ConfigError unless some users stay, and for unknown ones."""
     there = users_of(data, [*users])
     if unknown := [name for name in users if name not in there]:
-        allowed = f"must be users of {data.name}: {', '.join(there[:20])}"
+        allowed = f"must be users of {data.name}: {some_of(there)}"
         raise ConfigError("dataset.hold_out", unknown[0], allowed, there)
     if not {*there} - {*users}:
         raise ConfigError("dataset.hold_out", list(users), "must leave a user to train on")

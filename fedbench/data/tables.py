@@ -21,7 +21,7 @@ from fedbench.data.dataset import Dataset, Feature, from_arrays
 from fedbench.data.files import file_record, refuse_too_large
 from fedbench.data.options import Table
 from fedbench.data.table_files import is_number
-from fedbench.errors import ConfigError, DataError
+from fedbench.errors import ConfigError, DataError, some_of
 
 _NUMBER_SIGNS = r"[\s,$€£%']"  # what people write in numbers: "1,250", "3,5", "45 %"
 _DATE = re.compile(r"(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})([T ]\d\d?:\d\d.*)?")
@@ -98,7 +98,7 @@ def _columns(
         if odd := sorted({*part.columns} ^ {*names}):
             raise DataError(f"{part.where}: the column {odd[0]} is only here or only in {parts[0].where}")
     if target is None:
-        allowed = f"say which column of {paths[0]} is to be predicted: {', '.join(names[:20])}"
+        allowed = f"say which column of {paths[0]} is to be predicted: {some_of(names)}"
         raise ConfigError("dataset.target", None, allowed)
     refuse_empty(parts)
     x, features = features_of(parts, [target, user, split])
@@ -122,7 +122,7 @@ def refuse_unknown(parts: Sequence[Part], named: dict[str, Any]) -> None:
 def no_column(key: str, name: Any, where: str, known: Sequence[str]) -> ConfigError:
     """The error for a key that names a column which does not exist."""
     some = "columns" if isinstance(name, list | tuple) else "a column"
-    return ConfigError(f"dataset.{key}", name, f"must be {some} of {where}: {', '.join(known[:20])}", known)
+    return ConfigError(f"dataset.{key}", name, f"must be {some} of {where}: {some_of(known)}", known)
 
 
 def without(part: Part, names: Sequence[str] | None) -> Part:

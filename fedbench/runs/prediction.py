@@ -16,7 +16,7 @@ from fedbench.data.columns import Part, of_series
 from fedbench.data.dataset import samples
 from fedbench.data.tables import encoded, refuse_empty, without
 from fedbench.data.transforms import to_input
-from fedbench.errors import DataError
+from fedbench.errors import DataError, some_of
 from fedbench.files import as_given
 from fedbench.runs.data_file import Described
 from fedbench.runs.model_files import stored_model
@@ -72,9 +72,7 @@ def _table(rows: Any, known: Described, options: Any) -> np.ndarray:
         part = Part("rows", {str(name): of_series(rows[name]) for name in rows.columns}, len(rows))
     needed = dict.fromkeys(name for name, _ in known.features)
     if absent := [name for name in needed if name not in part.columns]:
-        raise DataError(
-            f"{part.where}: needs the column {absent[0]}; it has {', '.join([*part.columns][:20])}"
-        )
+        raise DataError(f"{part.where}: needs the column {absent[0]}; it has {some_of([*part.columns])}")
     part = without(part, [name for name in part.columns if name not in needed])
     refuse_empty([part])
     return encoded(part, known.features, "the training set")

@@ -72,6 +72,11 @@ def test_a_users_only_row_is_trained_on(tmp_path: Path) -> None:
             {},
             "dataset.test_fraction=0.4: must be left at its default, 0.2: the column year says",
         ),
+        (
+            FRAME.assign(**{f"c{n}": 0 for n in range(30)}),
+            {"split_column": "yeer"},
+            "c10, c11, c12, c13, c14, c15 and 14 more",
+        ),
         (FRAME, {"drop": ["year"]}, "must not have dataset.split_column=year"),
         (
             FRAME.assign(year="train"),
