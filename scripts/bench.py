@@ -13,16 +13,16 @@ that a busy machine slows all of them. Columns:
 `auto` is the engine that a run of --job-rounds rounds chooses if the steps are already compiled. Rows of
 `--out` for models that are not measured this time are kept.
 
-A peer takes part if it is installed: pfl (SimulatedBackend, one process) and Flower (its simulation, one
-single-threaded actor per core; `cpu_ms` covers its server process only). PYTHON=... scripts/bench uses
-another interpreter, such as that of an environment with `pip install pfl 'flwr[simulation]'` beside this
-project. BlazeFL does not take part: it is not on the package index.
+A peer takes part if it is installed: pfl (SimulatedBackend, one process), Flower (its simulation, one
+single-threaded actor per core; `cpu_ms` covers its server process only) and FLGo (one process).
+PYTHON=... scripts/bench uses another interpreter, such as that of an environment with
+`pip install pfl 'flwr[simulation]' flgo` beside this project. BlazeFL does not take part: it is not on the
+package index.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import logging
 import os
@@ -46,9 +46,9 @@ from bench_jobs import (
     timed,
     write_rows,
 )
+from bench_peers import PEERS, leave, peer, version
 
 ENGINES = ("loop", "vmap", "compile", "auto")
-PEERS = {"pfl": "pfl", "flower": "flwr"}  # name -> the module that it needs
 GOALS = {"logistic": 0.25, "mlp": 0.6, "cnn_small": 0.45, "cnn": 0.7, "rnn": 0.3}
 COLUMNS = ("model", "contender", "engine", "ms_per_round", "cpu_ms", "ratio", "spread", "cpu_ratio", "goal",
            "floor_ms", "outside", "accuracy", "same")  # fmt: skip
@@ -71,16 +71,7 @@ def contender(name: str, model: str, arguments: argparse.Namespace) -> Contender
         return Bare(job)
     if name in ENGINES:
         return Ours([*job, f"engine={name}"])
-    if importlib.util.find_spec(PEERS[name]) is None:
-        print(f"{name} is not installed here", file=sys.stderr)
-        return None
-    if name == "flower":
-        import bench_flower
-
-        return bench_flower.Flower(Bare(job))
-    import bench_pfl
-
-    return bench_pfl.Pfl(Bare(job))
+    return peer(name, job) if version(name) else None
 
 
 def child(arguments: argparse.Namespace) -> None:
@@ -141,10 +132,7 @@ def child(arguments: argparse.Namespace) -> None:
             }
         )
     print(json.dumps(rows), flush=True)
-    for one in everyone.values():
-        if hasattr(one, "close"):
-            one.close()
-            os._exit(0)  # threads that wait for the simulation's next block would keep the process alive
+    leave(everyone.values())
 
 
 def measure(arguments: argparse.Namespace, model: str) -> list[dict[str, Any]]:

@@ -10,12 +10,14 @@ import os
 import queue
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import ray
 import torch
-from bench_jobs import BLOCK, PER_ROUND, Bare, synchronise
+from bench_jobs import Bare, mini_batches
+from bench_peers import Peer
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -32,7 +34,7 @@ _JOBS: dict[str, Any] = {}  # an actor reads the job once
 
 
 class _Client(NumPyClient):
-    """One local epoch of SGD on a client's samples, as the bare loop does it."""
+    """SGD on a client's samples, as the bare loop does it."""
 
     def __init__(self, job: dict[str, Any], number: int) -> None:
         self.job, self.own = job, job["clients"][number]
@@ -44,10 +46,8 @@ class _Client(NumPyClient):
         with torch.no_grad():
             for mine, given in zip(params, parameters, strict=True):
                 mine.copy_(torch.from_numpy(given))
-        sgd = torch.optim.SGD(params, job["lr"])
-        order = self.own[torch.randperm(len(self.own))]
-        for k in range(job["steps"]):
-            batch = order[20 * k : 20 * (k + 1)]
+        sgd = torch.optim.SGD(params, job["lr"], momentum=job["momentum"])
+        for batch in mini_batches(self.own, job["batch"], job["steps"]):
             sgd.zero_grad()
             torch.nn.functional.cross_entropy(net(job["x"][batch]), job["y"][batch]).backward()
             sgd.step()
@@ -85,16 +85,20 @@ class _InBlocks(FedAvg):
         return found
 
 
-class Flower:
-    """The job run by Flower, block by block, with the data, partition and network of a bare loop."""
+class Flower(Peer):
+    """The job run by Flower."""
+
+    processes = True
 
     def __init__(self, bare: Bare) -> None:
-        self.bare = bare
+        super().__init__(bare)
+        self.arrays: list[Any] = []
         self.start: queue.Queue[None] = queue.Queue()
         self.done: queue.Queue[Any] = queue.Queue()
         file = Path(tempfile.mkdtemp()) / "job.pt"
         job = {"x": bare.x, "y": bare.y, "clients": bare.clients, "model": bare.model}
-        torch.save({**job, "lr": bare.lr, "steps": bare.steps}, file)
+        how = {"lr": bare.lr, "momentum": bare.momentum, "batch": bare.batch, "steps": bare.steps}
+        torch.save({**job, **how}, file)
         here = str(Path(__file__).parent)
         os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH")) if p)
         threading.Thread(target=self._simulate, args=(str(file),), daemon=True).start()
@@ -107,9 +111,9 @@ class Flower:
             strategy = _InBlocks(
                 self.start,
                 self.done,
-                fraction_fit=PER_ROUND / clients,
+                fraction_fit=self.bare.cohort / clients,
                 fraction_evaluate=0.0,
-                min_fit_clients=PER_ROUND,
+                min_fit_clients=self.bare.cohort,
                 min_available_clients=clients,
                 initial_parameters=ndarrays_to_parameters(first),
             )
@@ -133,15 +137,16 @@ class Flower:
         """End the actors; threads that wait for the next block stay."""
         ray.shutdown()
 
-    def block(self) -> float:
-        """Run BLOCK rounds; return the test accuracy."""
-        for _ in range(BLOCK):
+    def rounds(self, times: int) -> None:
+        """So many rounds of its server."""
+        for _ in range(times):
             self.start.put(None)
-        for _ in range(BLOCK):
+        for _ in range(times):
             arrays = self.done.get(timeout=PATIENCE)
             if isinstance(arrays, BaseException):
                 raise arrays
-        self.bare.server = [torch.from_numpy(a).to(p) for a, p in zip(arrays, self.bare.params, strict=True)]
-        accuracy = self.bare.accuracy()
-        synchronise()
-        return accuracy
+        self.arrays = arrays
+
+    def parameters(self) -> Iterable[torch.Tensor]:
+        """Those that the last round aggregated."""
+        return [torch.from_numpy(a).to(p) for a, p in zip(self.arrays, self.bare.params, strict=True)]

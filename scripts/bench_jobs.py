@@ -112,17 +112,7 @@ class Bare:
             self.jobs.extend((i, self.server) for i in self._any(self.cohort))
 
     def _batches(self, client: int) -> Iterator[torch.Tensor]:
-        """The samples of a job's steps, in passes over the client's data."""
-        import torch
-
-        own, made = self.clients[client], 0
-        while True:
-            order = own[torch.randperm(len(own), generator=self.generator).to(own.device)]
-            for batch in order.split(self.batch or len(own)):
-                yield batch
-                made += 1
-                if made == self.steps:
-                    return
+        return mini_batches(self.clients[client], self.batch, self.steps, self.generator)
 
     def _gradient(self, batch: torch.Tensor) -> Sequence[torch.Tensor]:
         import torch
@@ -254,6 +244,22 @@ class Bare:
                 right += int((logits.argmax(1) == b).sum())
         self.model.train()
         return right / len(self.y_test)
+
+
+def mini_batches(
+    own: torch.Tensor, size: int | None, steps: int, generator: torch.Generator | None = None
+) -> Iterator[torch.Tensor]:
+    """The samples of a job's steps, in passes over a client's own; size None: all of them."""
+    import torch
+
+    made = 0
+    while True:
+        order = own[torch.randperm(len(own), generator=generator).to(own.device)]
+        for batch in order.split(size or len(own)):
+            yield batch
+            made += 1
+            if made == steps:
+                return
 
 
 def with_torchs_layers(model: torch.nn.Module) -> torch.nn.Module:

@@ -12,6 +12,12 @@ A cell that `--out` has for this commit is not measured again, so a run can be i
 `--page` writes the table into a Markdown file, between the lines that mark it, without measuring.
 `--memory` measures peak resident memory instead, of a run and of a bare loop in a process each, which make
 three rounds and what the cell evaluates: bare_mib, mib and their ratio.
+`--peers` measures pfl, Flower and FLGo, where they are installed (see bench.py), in the cells that they can
+run, each in turns with the run and the bare loop in a process of their own, and `--page` with it writes their
+table. Columns:
+  ratio         as above, of the peer; of wall time where other processes train (clock)
+  ours          the run's ratio in the same turns, on the same clock
+  *accuracy     test accuracy after the same number of rounds, of the peer, the bare loop and the run
 """
 
 from __future__ import annotations
@@ -27,16 +33,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench_jobs import Bare, Ours, peak_kib, show, write_rows
+from bench_jobs import Bare, Ours, peak_kib, show, timed, write_rows
+from bench_peers import PEERS, leave, peer, version
 
 COLUMNS = ("cell", "engine", "chunk", "bare_ms", "ms", "ratio", "low", "high", "load")
 OF_MEMORY = ("cell", "bare_mib", "mib", "ratio")
-BEGIN, END = "<!-- bench_matrix: begin -->", "<!-- bench_matrix: end -->"
+OF_PEERS = ("cell", "peer", "clock", "bare_ms", "ratio", "low", "high", "ours", "accuracy", "bare_accuracy",
+            "our_accuracy", "load")  # fmt: skip
+BEGIN, END = "<!-- bench_matrix{}: begin -->", "<!-- bench_matrix{}: end -->"
 WARM = 12
 """Local steps before the first turn: by then they are recorded."""
 SECONDS = 0.3
@@ -124,6 +132,19 @@ CELLS: dict[str, str] = {
 }  # fmt: skip
 """Each cell's overrides; where a name comes twice the later one counts, and `name=` takes it away."""
 
+_PEERS_CELLS = {
+    ("pfl", "flower", "flgo"): (
+        "mnist logistic", "mnist mlp", "mnist cnn_small", "cifar10 LeNet-5", "cifar10 resnet18 w8",
+        "mnist rnn lstm", "digits mlp", "mnist mlp, momentum", "cohort of 1, mlp", "cohort of 500, mlp",
+    ),
+    ("flgo",): (
+        "FedAsync, S=1, logistic", "FedAsync, S=1, mlp", "FedAsync, S=1, cnn_small",
+        "FedBuff, S=10 of 50, mlp", "FedBuff, S=10 of 50, digits",
+    ),
+}  # fmt: skip
+BESIDE = {cell: peers for peers, cells in _PEERS_CELLS.items() for cell in cells}
+"""The peers of a cell: those that can run the same job."""
+
 
 def overrides(cell: str, root: str) -> list[str]:
     """A cell as fedbench's overrides: for 100 rounds unless it says, evaluated at the end unless it says."""
@@ -133,12 +154,10 @@ def overrides(cell: str, root: str) -> list[str]:
     return [f"{name}={value}" for name, value in last.items() if value]
 
 
-def cpu(work: Callable[[], Any], times: int) -> float:
-    """CPU seconds of this process for so many calls."""
-    start = time.process_time()
+def repeat(work: Callable[[], Any], times: int) -> None:
+    """Call it so many times."""
     for _ in range(times):
         work()
-    return time.process_time() - start
 
 
 def child(arguments: argparse.Namespace) -> None:
@@ -161,38 +180,57 @@ def child(arguments: argparse.Namespace) -> None:
     def our_round() -> None:
         ours.walk.update()
         if each:
-            ours.running.evaluator.test(ours.walk.theta, ours.walk.statistics)
+            our_accuracy()
+
+    def our_accuracy() -> float:
+        return ours.running.evaluator.test(ours.walk.theta, ours.walk.statistics)[1]
 
     loop = Bare(job) if arguments.child != "ours" else None
     ours = Ours(job, Path("state")) if arguments.child != "bare" else None
-    if arguments.child != "both":
+    if arguments.child in ("ours", "bare"):
         for _ in range(3):
             (our_round if ours else bare_round)()
         print(peak_kib() / 2**10)
         return
+    other = peer(arguments.child, job) if arguments.child in PEERS else None
     our_round(), bare_round()
-    warm = cpu(our_round, max(1, math.ceil(WARM / loop.steps)))
-    once = cpu(bare_round, 1)
+    warm = timed(lambda: repeat(our_round, max(1, math.ceil(WARM / loop.steps))))[1]
+    once = timed(bare_round)[1]
     left = (ours.problem.config.rounds - ours.walk.version) // arguments.turns
     rounds = max(1, min(left, round(SECONDS / max(once, 1e-3))))
-    pairs = [(cpu(our_round, rounds), cpu(bare_round, rounds)) for _ in range(arguments.turns)]
-    ratios = [mine / theirs for mine, theirs in pairs]
-    bare_ms, ms = (statistics.median(pair[i] for pair in pairs) / rounds * 1e3 for i in (1, 0))
-    executor = ours.walk.trainer.executor
+    clock = 0 if other and other.processes else 1
+    everyone = [lambda: repeat(our_round, rounds), lambda: repeat(bare_round, rounds)]
+    if other:
+        other.rounds(1)
+        everyone.append(lambda: other.rounds(rounds))
+    turns = [[timed(each)[clock] for each in everyone] for _ in range(arguments.turns)]
+    mine = [turn[0] / turn[1] for turn in turns]
+    ratios = [turn[-1] / turn[1] for turn in turns] if other else mine
+    bare_ms, ms = (statistics.median(turn[i] for turn in turns) / rounds * 1e3 for i in (1, 0))
     row = {
-        "cell": arguments.cells, "engine": executor.name, "chunk": ours.walk.trainer.chunk,
-        "bare_ms": round(bare_ms, 3), "ms": round(ms, 3), "ratio": round(statistics.median(ratios), 3),
-        "low": round(min(ratios), 3), "high": round(max(ratios), 3), "load": round(os.getloadavg()[0], 1),
-        "turns": len(pairs), "rounds": rounds, "warm_seconds": round(warm, 2),
-        "torch": torch.__version__, "python": platform.python_version(),
+        "cell": arguments.cells, "bare_ms": round(bare_ms, 3), "ms": round(ms, 3),
+        "ratio": round(statistics.median(ratios), 3), "low": round(min(ratios), 3),
+        "high": round(max(ratios), 3), "load": round(os.getloadavg()[0], 1), "turns": len(turns),
+        "rounds": rounds, "torch": torch.__version__, "python": platform.python_version(),
     }  # fmt: skip
+    if other:
+        row |= {
+            "peer": arguments.child, "version": version(arguments.child), "clock": ("wall", "cpu")[clock],
+            "cores": os.cpu_count(), "ours": round(statistics.median(mine), 3),
+            "accuracy": round(other.accuracy(), 4), "bare_accuracy": round(loop.accuracy(), 4),
+            "our_accuracy": round(our_accuracy(), 4),
+        }  # fmt: skip
+    else:
+        executor = ours.walk.trainer.executor
+        row |= {"engine": executor.name, "chunk": ours.walk.trainer.chunk, "warm_seconds": round(warm, 2)}
     print(json.dumps(row), flush=True)
+    leave([other] if other else [])
 
 
-def measure(cell: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The row of a cell; None if it failed."""
+def measure(cell: str, beside: str, arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """The row of a cell, beside a peer if one is named; None if it failed."""
     if not arguments.memory:
-        return in_a_process("both", cell, arguments)
+        return in_a_process(beside or "both", cell, arguments)
     peaks = [in_a_process(side, cell, arguments) for side in ("bare", "ours")]
     if None in peaks:
         return None
@@ -274,46 +312,85 @@ def table(rows: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def table_of_peers(rows: list[dict[str, str]]) -> str:
+    """Ratios to the bare loop, a column for each peer, as Markdown, with what was measured on what."""
+    names = {f"{row['peer']} {row['version']}": row["peer"] for row in rows}
+    first, loads = rows[0], sorted(float(row["load"]) for row in rows)
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+    apart = max(abs(float(row["accuracy"]) - float(row["bare_accuracy"])) for row in rows)
+    walls = ", ".join(dict.fromkeys(row["peer"] for row in rows if row["clock"] == "wall"))
+    missing = [f"{cell} ({name})" for cell, peers in BESIDE.items() for name in peers
+               if (cell, name) not in {(row["cell"], row["peer"]) for row in rows}]  # fmt: skip
+    lines = [
+        f"One thread ({first['processor']}), commit {commits}, torch {first['torch']},",
+        f"Python {first['python']}, medians of {first['turns']} turns,",
+        f"load average {loads[0]:g} to {loads[-1]:g}.",
+        *([f"Wall time of {walls}, with an actor on each of {first['cores']} cores."] if walls else []),
+        f"Accuracy after these rounds: at most {apart:.3f} from the bare loop's.",
+        *([f"Not measured: {'; '.join(missing)}."] if missing else []),
+        "",
+        f"| cell | bare loop, ms | fedbench | {' | '.join(names)} |",
+        "|" + "---|" * (3 + len(names)),
+    ]  # fmt: skip
+    for cell in dict.fromkeys(row["cell"] for row in rows):
+        mine = {row["peer"]: row for row in rows if row["cell"] == cell}
+        one = next((row for row in mine.values() if row["clock"] == "cpu"), next(iter(mine.values())))
+        ratios = [f"{float(mine[name]['ratio']):.2f}" if name in mine else "" for name in names.values()]
+        shown = (cell, f"{float(one['bare_ms']):.4g}", f"{float(one['ours']):.2f}", *ratios)
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Measure the cells; print rows and write them as CSV, or write a CSV's table into a page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cells", default=";".join(CELLS), help="names, with ; between them")
+    parser.add_argument("--cells", help="names, with ; between them (default: all)")
     parser.add_argument("--list", action="store_true", help="print the cells and end")
     parser.add_argument("--root", default=os.environ.get("FEDBENCH_DATA", "data"), help="torchvision's files")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("matrix.csv"), help="CSV file")
     parser.add_argument("--page", type=Path, help="Markdown file into which the table of --out is written")
     parser.add_argument("--memory", action="store_true", help="peak memory in place of time")
-    parser.add_argument("--child", choices=("both", "ours", "bare"), help=argparse.SUPPRESS)
+    parser.add_argument("--peers", nargs="?", const=",".join(PEERS), help="beside these (default: all)")
+    parser.add_argument("--child", choices=("both", "ours", "bare", *PEERS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         child(arguments)
         return
+    known = BESIDE if arguments.peers else CELLS
     if arguments.list:
-        print("\n".join(CELLS))
+        print("\n".join(known))
         return
     rows: list[dict[str, Any]] = []
     if arguments.out.exists():
         with arguments.out.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
     if arguments.page:
-        before, rest = arguments.page.read_text().split(BEGIN)
-        arguments.page.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}")
+        begin, end = (mark.format(" --peers" if arguments.peers else "") for mark in (BEGIN, END))
+        before, rest = arguments.page.read_text().split(begin)
+        text = (table_of_peers if arguments.peers else table)(rows)
+        arguments.page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
         return
-    asked = arguments.cells.split(";")
-    if unknown := [cell for cell in asked if cell not in CELLS]:
+    asked = arguments.cells.split(";") if arguments.cells else [*known]
+    if unknown := [cell for cell in asked if cell not in known]:
         sys.exit(f"no cell {unknown[0]!r}; --list names them")
-    now, columns = commit(), OF_MEMORY if arguments.memory else COLUMNS
+    named = arguments.peers.split(",") if arguments.peers else []
+    if unknown := [name for name in named if name not in PEERS]:
+        sys.exit(f"no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+    here = [name for name in named if version(name)] if named else [""]
+    jobs = [(cell, name) for cell in asked for name in here if not name or name in BESIDE[cell]]
+    now, columns = commit(), OF_PEERS if arguments.peers else OF_MEMORY if arguments.memory else COLUMNS
     show({name: name for name in columns}, columns)
-    for cell in asked:
-        if any((row["cell"], row["commit"]) == (cell, now) for row in rows):
+    for cell, name in jobs:
+        done = {(row["cell"], row.get("peer", "")): row for row in rows}
+        if done.get((cell, name), {}).get("commit") == now:
             continue
-        row = measure(cell, arguments)
+        row = measure(cell, name, arguments)
         if row is not None:
-            rows = [other for other in rows if other["cell"] != cell]
-            rows.append({**row, "commit": now, "processor": processor()})
+            done.pop((cell, name), None)
+            rows = [*done.values(), {**row, "commit": now, "processor": processor()}]
             write_rows(arguments.out, rows)
             show(row, columns)
 
