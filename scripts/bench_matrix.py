@@ -201,7 +201,7 @@ def child(arguments: argparse.Namespace) -> None:
     clock = 0 if other and other.processes else 1
     everyone = [lambda: repeat(our_round, rounds), lambda: repeat(bare_round, rounds)]
     if other:
-        other.rounds(1)
+        other.rounds(2)  # as many as the bare loop
         everyone.append(lambda: other.rounds(rounds))
     turns = [[timed(each)[clock] for each in everyone] for _ in range(arguments.turns)]
     mine = [turn[0] / turn[1] for turn in turns]

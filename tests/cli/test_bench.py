@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import bench_matrix
+import bench_peers
 import pytest
 import torch
+from bench_jobs import Bare, Ours
 from run_files import read
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -96,11 +102,8 @@ def test_the_peak_memory_of_a_cell_is_beside_a_bare_loops(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "scaffold", "padamfed", "padamfed_vr"])
-def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bare_loop_is_the_method(method: str, tmp_path: Path) -> None:
     """With all clients, full batches and one step, no draw differs: the models are the same after a round."""
-    monkeypatch.syspath_prepend(SCRIPTS)
-    from bench_jobs import Bare, Ours
-
     job = [
         f"algorithm={method}", "dataset=digits", "model=logistic", "partition=iid", "clients.total=4",
         "clients.per_round=4", "local.steps=1", "local.batch_size=null", "rounds=5", "device=cpu",
@@ -113,3 +116,110 @@ def test_the_bare_loop_is_the_method(method: str, tmp_path: Path, monkeypatch: p
         ours.walk.update()
     theirs = torch.cat([p.flatten() for p in bare.server])
     torch.testing.assert_close(theirs, ours.walk.theta, rtol=1e-3, atol=1e-5)
+
+
+JOB = [
+    "dataset=digits", "model=logistic", "partition=iid", "local.steps=1", "local.batch_size=null", "rounds=5",
+    "device=cpu", "algorithm.lr=0.05",
+]  # fmt: skip
+EVERYONE = [*JOB, "algorithm=fedavg", "clients.total=4", "clients.per_round=4"]
+ALONE = [*JOB, "clients.total=1", "clients.per_round=1", "schedule=async", "schedule.concurrency=1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [
+        *((name, EVERYONE) for name in bench_peers.PEERS),
+        *(("flgo", [*ALONE, f"algorithm={method}"]) for method in ("fedasync", "fedbuff")),
+    ],
+)
+def test_a_peer_runs_the_job(
+    name: str, job: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all clients, full batches and one step, no draw differs: its models are the bare loop's."""
+    if bench_peers.version(name) is None:
+        pytest.skip("not installed")
+    monkeypatch.chdir(tmp_path)
+    peer, bare = bench_peers.peer(name, job), Bare(job)
+    peer.rounds(1)
+    peer.rounds(2)
+    for _ in range(3):
+        bare.round()
+    for theirs, mine in zip(peer.parameters(), bare.server, strict=True):
+        torch.testing.assert_close(theirs.detach(), mine, rtol=1e-3, atol=1e-5)
+    if name == "flgo":
+        assert peer.server.gv.clock.current_time == 3
+    getattr(peer, "close", int)()
+
+
+class Pretended(bench_peers.Peer):
+    """The bare loop, called a peer."""
+
+    def rounds(self, times: int) -> None:
+        for _ in range(times):
+            self.bare.round()
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self.bare.server
+
+
+@pytest.mark.slow
+def test_cells_beside_a_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A peer that is installed is measured in its cells only, once, and has a column in the page."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        bench_peers, "PEERS", {"same": ("torch", __name__, "Pretended"), "none": ("no_such", "", "")}
+    )
+    monkeypatch.setattr(bench_matrix, "PEERS", bench_peers.PEERS)
+    cells = {"digits logistic": ("same", "none"), "FedAsync, S=1, digits": ("same",), "digits mlp": ("none",)}
+    monkeypatch.setattr(bench_matrix, "BESIDE", cells)
+    monkeypatch.setattr(bench_matrix, "SECONDS", 0.01)
+    measured, said = [], []
+
+    def here(side: str, cell: str, arguments: argparse.Namespace) -> dict[str, Any]:
+        measured.append((side, cell))
+        arguments.child, arguments.cells = side, cell
+        bench_matrix.child(arguments)
+        logging.disable(logging.NOTSET)
+        captured = capsys.readouterr()
+        said.append(captured.err)
+        return json.loads(captured.out.splitlines()[-1])
+
+    monkeypatch.setattr(bench_matrix, "in_a_process", here)
+
+    def run(*words: str) -> None:
+        monkeypatch.setattr(
+            sys, "argv", ["bench_matrix", "--peers", "--out", "peers.csv", "--turns", "3", *words]
+        )
+        bench_matrix.main()
+
+    run()
+    assert "none is not installed here" in said[0]
+    run()
+    assert measured == [("same", "digits logistic"), ("same", "FedAsync, S=1, digits")]
+    found = read(tmp_path / "peers.csv")
+    for row in found:
+        assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
+        assert torch.__version__.startswith(row["version"])
+        assert float(row["accuracy"]) == float(row["bare_accuracy"])
+        assert float(row["our_accuracy"]) > 0.3
+    page = tmp_path / "page.md"
+    marks = [mark.format(" --peers") for mark in (bench_matrix.BEGIN, bench_matrix.END)]
+    page.write_text(f"Above.\n{marks[0]}\nold\n{marks[1]}\nBelow.\n")
+    run("--page", "page.md")
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("Above.", "Below.")
+    assert f"| cell | bare loop, ms | fedbench | same {found[0]['version']} |" in lines
+    first = next(line for line in lines if line.startswith("| digits logistic"))
+    numbers = [float(found[0][name]) for name in ("ours", "ratio")]
+    assert first.split(" | ")[2:] == [f"{numbers[0]:.2f}", f"{numbers[1]:.2f} |"]
+    assert "Not measured: digits logistic (none); digits mlp (none)." in lines
+    for wrong, line in (
+        ({"--cells": "mnist cnn"}, "no cell 'mnist cnn'"),
+        ({"--peers": "pfl,"}, "no peer 'pfl'"),
+    ):
+        with pytest.raises(SystemExit, match=line):
+            run(*next(iter(wrong.items())))
