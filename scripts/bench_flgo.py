@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,15 +58,16 @@ class Flgo(Peer):
         concurrency = together if bare.jobs is None else len(bare.jobs)
         JOB["train_data"] = torch.utils.data.TensorDataset(bare.x, bare.y)
         JOB["get_model"] = lambda: copy.deepcopy(bare.model)
-        here = Path.cwd()
-        (here / "config.py").write_text("import bench_flgo\n\nglobals().update(bench_flgo.JOB)\n")
-        sys.path.insert(0, str(here))
-        name = flgo.gen_benchmark_from_file("flgo_job", str(here / "config.py"), str(here))
+        here = Path(tempfile.mkdtemp(prefix="flgo_", dir=Path.cwd()))
+        config = here / "config.py"
+        config.write_text("import bench_flgo\n\nglobals().update(bench_flgo.JOB)\n")
+        sys.path.insert(0, str(here.parent))
+        name = flgo.gen_benchmark_from_file("job", str(config), str(here))
         benchmark, core = importlib.import_module(name), importlib.import_module(f"{name}.core")
         benchmark.visualize = lambda *given: None  # it would draw a figure, for minutes
         clients_data = core.TaskPipe.TaskDataset
         clients_data.__getitems__ = lambda own, places: [own[i] for i in places]  # torch's Subset asks for it
-        task = str(here / "flgo_task")
+        task = str(here / "task")
         flgo.gen_task_by_(benchmark, _partitioner(bare), task)
         _Arrivals.together, _Arrivals.concurrency = together, concurrency
         method = {

@@ -15,9 +15,9 @@ three rounds and what the cell evaluates: bare_mib, mib and their ratio.
 `--peers` measures pfl, Flower and FLGo, where they are installed (see bench.py), in the cells that they can
 run, each in turns with the run and the bare loop in a process of their own, and `--page` with it writes their
 table. Columns:
-  ratio         as above, of the peer; of wall time where other processes train (clock)
+  ratio, ms     as above, of the peer; wall time where other processes train (clock)
   ours          the run's ratio in the same turns, on the same clock
-  *accuracy     test accuracy after the same number of rounds, of the peer, the bare loop and the run
+  *accuracy     test accuracy after as many rounds, of the peer and the bare loop; the run makes a few more
 """
 
 from __future__ import annotations
@@ -198,31 +198,33 @@ def child(arguments: argparse.Namespace) -> None:
     once = timed(bare_round)[1]
     left = (ours.problem.config.rounds - ours.walk.version) // arguments.turns
     rounds = max(1, min(left, round(SECONDS / max(once, 1e-3))))
-    clock = 0 if other and other.processes else 1
-    everyone = [lambda: repeat(our_round, rounds), lambda: repeat(bare_round, rounds)]
+    clock = 1
+    if other and other.processes:
+        clock, rounds = 0, max(1, rounds // 4)  # they take ten times as long
+    works = {"ours": lambda: repeat(our_round, rounds), "bare": lambda: repeat(bare_round, rounds)}
     if other:
         other.rounds(2)  # as many as the bare loop
-        everyone.append(lambda: other.rounds(rounds))
-    turns = [[timed(each)[clock] for each in everyone] for _ in range(arguments.turns)]
-    mine = [turn[0] / turn[1] for turn in turns]
-    ratios = [turn[-1] / turn[1] for turn in turns] if other else mine
-    bare_ms, ms = (statistics.median(turn[i] for turn in turns) / rounds * 1e3 for i in (1, 0))
-    row = {
-        "cell": arguments.cells, "bare_ms": round(bare_ms, 3), "ms": round(ms, 3),
-        "ratio": round(statistics.median(ratios), 3), "low": round(min(ratios), 3),
-        "high": round(max(ratios), 3), "load": round(os.getloadavg()[0], 1), "turns": len(turns),
-        "rounds": rounds, "torch": torch.__version__, "python": platform.python_version(),
-    }  # fmt: skip
+        works["peer"] = lambda: other.rounds(rounds)
+    turns = [{name: timed(work)[clock] for name, work in works.items()} for _ in range(arguments.turns)]
+    subject = "peer" if other else "ours"
+    ratios = [turn[subject] / turn["bare"] for turn in turns]
+    bare_ms, ms = (statistics.median(turn[x] for turn in turns) / rounds * 1e3 for x in ("bare", subject))
+    row = {"cell": arguments.cells}
     if other:
+        mine = statistics.median(turn["ours"] / turn["bare"] for turn in turns)
         row |= {
             "peer": arguments.child, "version": version(arguments.child), "clock": ("wall", "cpu")[clock],
-            "cores": os.cpu_count(), "ours": round(statistics.median(mine), 3),
-            "accuracy": round(other.accuracy(), 4), "bare_accuracy": round(loop.accuracy(), 4),
-            "our_accuracy": round(our_accuracy(), 4),
+            "cores": os.cpu_count(), "ours": round(mine, 3), "accuracy": round(other.accuracy(), 4),
+            "bare_accuracy": round(loop.accuracy(), 4), "our_accuracy": round(our_accuracy(), 4),
         }  # fmt: skip
     else:
-        executor = ours.walk.trainer.executor
-        row |= {"engine": executor.name, "chunk": ours.walk.trainer.chunk, "warm_seconds": round(warm, 2)}
+        row |= {"engine": ours.walk.trainer.executor.name, "chunk": ours.walk.trainer.chunk}
+    row |= {
+        "bare_ms": round(bare_ms, 3), "ms": round(ms, 3), "ratio": round(statistics.median(ratios), 3),
+        "low": round(min(ratios), 3), "high": round(max(ratios), 3), "load": round(os.getloadavg()[0], 1),
+        "turns": len(turns), "rounds": rounds, "warm_seconds": round(warm, 2),
+        "torch": torch.__version__, "python": platform.python_version(),
+    }  # fmt: skip
     print(json.dumps(row), flush=True)
     leave([other] if other else [])
 
@@ -368,7 +370,7 @@ def main() -> None:
         with arguments.out.open(newline="") as stream:
             rows = list(csv.DictReader(stream))
     if arguments.page:
-        begin, end = (mark.format(" --peers" if arguments.peers else "") for mark in (BEGIN, END))
+        begin, end = (mark.format(" peers" if arguments.peers else "") for mark in (BEGIN, END))
         before, rest = arguments.page.read_text().split(begin)
         text = (table_of_peers if arguments.peers else table)(rows)
         arguments.page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")

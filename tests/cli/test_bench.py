@@ -207,7 +207,7 @@ def test_cells_beside_a_peer(
         assert float(row["accuracy"]) == float(row["bare_accuracy"])
         assert float(row["our_accuracy"]) > 0.3
     page = tmp_path / "page.md"
-    marks = [mark.format(" --peers") for mark in (bench_matrix.BEGIN, bench_matrix.END)]
+    marks = [mark.format(" peers") for mark in (bench_matrix.BEGIN, bench_matrix.END)]
     page.write_text(f"Above.\n{marks[0]}\nold\n{marks[1]}\nBelow.\n")
     run("--page", "page.md")
     lines = page.read_text().splitlines()
