@@ -46,13 +46,12 @@ from bench_jobs import (
     timed,
     write_rows,
 )
-from bench_peers import PEERS, leave, peer, version
+from bench_peers import PEERS, SAME, leave, peer, version
 
 ENGINES = ("loop", "vmap", "compile", "auto")
 GOALS = {"logistic": 0.25, "mlp": 0.6, "cnn_small": 0.45, "cnn": 0.7, "rnn": 0.3}
 COLUMNS = ("model", "contender", "engine", "ms_per_round", "cpu_ms", "ratio", "spread", "cpu_ratio", "goal",
            "floor_ms", "outside", "accuracy", "same")  # fmt: skip
-SAME = 0.02
 
 
 class Contender(Protocol):

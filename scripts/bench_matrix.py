@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_jobs import Bare, Ours, peak_kib, show, timed, write_rows
-from bench_peers import PEERS, leave, peer, version
+from bench_peers import PEERS, SAME, leave, peer, version
 
 COLUMNS = ("cell", "engine", "chunk", "bare_ms", "ms", "ratio", "low", "high", "load")
 OF_MEMORY = ("cell", "bare_mib", "mib", "ratio")
@@ -319,7 +319,11 @@ def table_of_peers(rows: list[dict[str, str]]) -> str:
     names = {f"{row['peer']} {row['version']}": row["peer"] for row in rows}
     first, loads = rows[0], sorted(float(row["load"]) for row in rows)
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
-    apart = max(abs(float(row["accuracy"]) - float(row["bare_accuracy"])) for row in rows)
+    apart = [
+        f"{row['cell']} ({row['peer']}) {float(row['accuracy']):.2f} and {float(row['bare_accuracy']):.2f}"
+        for row in rows
+        if abs(float(row["accuracy"]) - float(row["bare_accuracy"])) > SAME
+    ]
     walls = ", ".join(dict.fromkeys(row["peer"] for row in rows if row["clock"] == "wall"))
     missing = [f"{cell} ({name})" for cell, peers in BESIDE.items() for name in peers
                if (cell, name) not in {(row["cell"], row["peer"]) for row in rows}]  # fmt: skip
@@ -328,7 +332,8 @@ def table_of_peers(rows: list[dict[str, str]]) -> str:
         f"Python {first['python']}, medians of {first['turns']} turns,",
         f"load average {loads[0]:g} to {loads[-1]:g}.",
         *([f"Wall time of {walls}, with an actor on each of {first['cores']} cores."] if walls else []),
-        f"Accuracy after these rounds: at most {apart:.3f} from the bare loop's.",
+        f"Accuracy after these rounds: within {SAME} of the bare loop's"
+        + (f", but for {'; '.join(apart)}." if apart else "."),
         *([f"Not measured: {'; '.join(missing)}."] if missing else []),
         "",
         f"| cell | bare loop, ms | fedbench | {' | '.join(names)} |",

@@ -53,6 +53,8 @@ PEERS = {
     "flgo": ("flgo", "bench_flgo", "Flgo"),
 }
 """name -> the package that it needs, and where its Peer is."""
+SAME = 0.02
+"""How far from the bare loop's an accuracy may be to count as the same."""
 
 
 def version(name: str) -> str | None:
