@@ -17,7 +17,7 @@ run, each in turns with the run and the bare loop in a process of their own, and
 table. Columns:
   ratio, ms     as above, of the peer; wall time where other processes train (clock)
   ours          the run's ratio in the same turns, on the same clock
-  *accuracy     test accuracy after as many rounds, of the peer and the bare loop; the run makes a few more
+  *accuracy     test accuracy after as many rounds, of the peer, the bare loop and the run
 """
 
 from __future__ import annotations
@@ -194,8 +194,9 @@ def child(arguments: argparse.Namespace) -> None:
         return
     other = peer(arguments.child, job) if arguments.child in PEERS else None
     our_round(), bare_round()
-    warm = timed(lambda: repeat(our_round, max(1, math.ceil(WARM / loop.steps))))[1]
-    once = timed(bare_round)[1]
+    first = max(1, math.ceil(WARM / loop.steps))
+    warm = timed(lambda: repeat(our_round, first))[1]
+    once = timed(lambda: repeat(bare_round, first))[1] / first
     left = (ours.problem.config.rounds - ours.walk.version) // arguments.turns
     rounds = max(1, min(left, round(SECONDS / max(once, 1e-3))))
     clock = 1
@@ -203,7 +204,7 @@ def child(arguments: argparse.Namespace) -> None:
         clock, rounds = 0, max(1, rounds // 4)  # they take ten times as long
     works = {"ours": lambda: repeat(our_round, rounds), "bare": lambda: repeat(bare_round, rounds)}
     if other:
-        other.rounds(2)  # as many as the bare loop
+        other.rounds(1 + first)
         works["peer"] = lambda: other.rounds(rounds)
     turns = [{name: timed(work)[clock] for name, work in works.items()} for _ in range(arguments.turns)]
     subject = "peer" if other else "ours"
@@ -320,21 +321,19 @@ def table_of_peers(rows: list[dict[str, str]]) -> str:
     first, loads = rows[0], sorted(float(row["load"]) for row in rows)
     commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
     apart = [
-        f"{row['cell']} ({row['peer']}) {float(row['accuracy']):.2f} and {float(row['bare_accuracy']):.2f}"
+        f"{row['cell']} ({row['peer']}) {float(row['accuracy']):.2f} and {float(row['our_accuracy']):.2f}"
         for row in rows
-        if abs(float(row["accuracy"]) - float(row["bare_accuracy"])) > SAME
+        if abs(float(row["accuracy"]) - float(row["our_accuracy"])) > SAME
     ]
     walls = ", ".join(dict.fromkeys(row["peer"] for row in rows if row["clock"] == "wall"))
-    missing = [f"{cell} ({name})" for cell, peers in BESIDE.items() for name in peers
-               if (cell, name) not in {(row["cell"], row["peer"]) for row in rows}]  # fmt: skip
     lines = [
-        f"One thread ({first['processor']}), commit {commits}, torch {first['torch']},",
+        f"{len(rows)} of {sum(map(len, BESIDE.values()))} pairs of a cell and a peer, on one thread",
+        f"({first['processor']}), commit {commits}, torch {first['torch']},",
         f"Python {first['python']}, medians of {first['turns']} turns,",
         f"load average {loads[0]:g} to {loads[-1]:g}.",
         *([f"Wall time of {walls}, with an actor on each of {first['cores']} cores."] if walls else []),
-        f"Accuracy after these rounds: within {SAME} of the bare loop's"
+        f"Accuracy after these rounds: within {SAME} of fedbench's"
         + (f", but for {'; '.join(apart)}." if apart else "."),
-        *([f"Not measured: {'; '.join(missing)}."] if missing else []),
         "",
         f"| cell | bare loop, ms | fedbench | {' | '.join(names)} |",
         "|" + "---|" * (3 + len(names)),

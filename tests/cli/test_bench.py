@@ -216,7 +216,7 @@ def test_cells_beside_a_peer(
     first = next(line for line in lines if line.startswith("| digits logistic"))
     numbers = [float(found[0][name]) for name in ("ours", "ratio")]
     assert first.split(" | ")[2:] == [f"{numbers[0]:.2f}", f"{numbers[1]:.2f} |"]
-    assert "Not measured: digits logistic (none); digits mlp (none)." in lines
+    assert "2 of 4 pairs of a cell and a peer, on one thread" in lines
     for wrong, line in (
         ({"--cells": "mnist cnn"}, "no cell 'mnist cnn'"),
         ({"--peers": "pfl,"}, "no peer 'pfl'"),
