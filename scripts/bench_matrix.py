@@ -284,18 +284,26 @@ def processor() -> str:
     return next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), platform.processor())
 
 
+def measured_on(rows: list[dict[str, str]]) -> str:
+    """The processor, the commits, the versions, the turns and the load that rows were measured with."""
+    first, loads = rows[0], sorted(float(row["load"]) for row in rows)
+    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+    return "\n".join([
+        f"({first['processor']}), commit {commits},",
+        f"torch {first['torch']}, Python {first['python']}, medians of {first['turns']} turns, load average",
+        f"{loads[0]:g} to {loads[-1]:g}.",
+    ])  # fmt: skip
+
+
 def table(rows: list[dict[str, str]]) -> str:
     """The rows by ratio, largest first, as Markdown, with what was measured on what."""
     rows = sorted(rows, key=lambda row: -float(row["ratio"]))
     mean = math.exp(statistics.fmean(math.log(float(row["ratio"])) for row in rows))
-    loads = sorted(float(row["load"]) for row in rows)
     missing = [cell for cell in CELLS if cell not in {row["cell"] for row in rows}]
-    first, above = rows[0], sum(float(row["ratio"]) > 1 for row in rows)
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
+    above = sum(float(row["ratio"]) > 1 for row in rows)
     lines = [
-        f"{len(rows)} of {len(CELLS)} cells on one thread ({first['processor']}), commit {commits},",
-        f"torch {first['torch']}, Python {first['python']}, medians of {first['turns']} turns, load average",
-        f"{loads[0]:g} to {loads[-1]:g}. Geometric mean of the ratios {mean:.2f}; {above} above 1.",
+        f"{len(rows)} of {len(CELLS)} cells on one thread {measured_on(rows)}"
+        f" Geometric mean of the ratios {mean:.2f}; {above} above 1.",
         *([f"Not measured: {'; '.join(missing)}."] if missing else []),
         "",
         "| cell | engine | clients at once | bare loop, ms | ratio | low to high |",
@@ -318,8 +326,6 @@ def table(rows: list[dict[str, str]]) -> str:
 def table_of_peers(rows: list[dict[str, str]]) -> str:
     """Ratios to the bare loop, a column for each peer, as Markdown, with what was measured on what."""
     names = {f"{row['peer']} {row['version']}": row["peer"] for row in rows}
-    first, loads = rows[0], sorted(float(row["load"]) for row in rows)
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in rows))
     apart = [
         f"{row['cell']} ({row['peer']}) {float(row['accuracy']):.2f} and {float(row['our_accuracy']):.2f}"
         for row in rows
@@ -328,10 +334,8 @@ def table_of_peers(rows: list[dict[str, str]]) -> str:
     walls = ", ".join(dict.fromkeys(row["peer"] for row in rows if row["clock"] == "wall"))
     lines = [
         f"{len(rows)} of {sum(map(len, BESIDE.values()))} pairs of a cell and a peer, on one thread",
-        f"({first['processor']}), commit {commits}, torch {first['torch']},",
-        f"Python {first['python']}, medians of {first['turns']} turns,",
-        f"load average {loads[0]:g} to {loads[-1]:g}.",
-        *([f"Wall time of {walls}, with an actor on each of {first['cores']} cores."] if walls else []),
+        measured_on(rows),
+        *([f"Wall time of {walls}, with an actor on each of {rows[0]['cores']} cores."] if walls else []),
         f"Accuracy after these rounds: within {SAME} of fedbench's"
         + (f", but for {'; '.join(apart)}." if apart else "."),
         "",
