@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     asked = [(one, args.scale if args.scale in one.scales else "paper") for one in figures]
     if args.dry_run:
         for figure, scale in asked:
-            for line in _forecast(figure, scale, args.overrides):
+            for line in _forecast(figure, scale, args.overrides, changed):
                 print(line, flush=True)
         return 0
     failures, judge = _figures(asked, args, changed)
@@ -149,10 +149,10 @@ def _figures(
     return failures, judge
 
 
-def _forecast(figure: Figure, scale: str, overrides: Sequence[str]) -> Iterator[str]:
+def _forecast(figure: Figure, scale: str, overrides: Sequence[str], changed: Sequence[str]) -> Iterator[str]:
     """Lines that say what would run for this figure at this scale."""
     if figure.runs:
-        yield from Maker(experiment(figure, scale, changes(overrides)), overrides, Path(), Path()).forecast()
+        yield from Maker(experiment(figure, scale, changed), overrides, Path(), Path()).forecast()
     else:
         yield f"{figure.name}: runs nothing of its own; it is drawn from what there is"
 
