@@ -17,7 +17,7 @@ from fedbench.data import Dataset, transforms
 from fedbench.engine.memory import refuse_too_large
 from fedbench.engine.metrics import refuse as refuse_metrics
 from fedbench.engine.objective import TASKS
-from fedbench.errors import ConfigError
+from fedbench.errors import ConfigError, some_of
 from fedbench.fields import AVERAGE, unread
 from fedbench.method import Algorithm, Setting
 from fedbench.method.aggregation import BEYOND
@@ -101,7 +101,7 @@ def check_task(config: Config, ds: Dataset) -> None:
     if (weights := config.loss.class_weight) is not None and ds.task != "classification":
         raise ConfigError("loss.class_weight", weights, f"must be null: dataset={ds.name} is {ds.task}")
     if isinstance(weights, tuple) and len(weights) != ds.classes:
-        called = f": {', '.join(map(str, ds.labels[:20]))}" if ds.labels else ""
+        called = f": {some_of([*map(str, ds.labels)])}" if ds.labels else ""
         allowed = f"must have {ds.classes} weights, one for each class of dataset={ds.name}{called}"
         raise ConfigError("loss.class_weight", list(weights), allowed)
 
