@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
 from fedbench.config.overrides import Grid, Value
+from fedbench.errors import UserError
 from fedbench.figures.results import FINAL, TUNING
 from fedbench.files import write_json, write_text
+from fedbench.sweeps.plan import examined
 from fedbench.tuning.request import TuneOptions, read
-from fedbench.tuning.search import Range, Task, single
+from fedbench.tuning.search import Point, Range, Task, single
 from fedbench.tuning.selection import Selection, result_row, trials_table
 from fedbench.tuning.tuning import Chosen
 
@@ -84,16 +86,31 @@ def tune(overrides: Sequence[str], options: TuneOptions | None) -> Tuned:
     for key, drawing in draw(found, plan.measure, rule, place).items():
         drawing.save(place / f"tuning-{key.rpartition('.')[2]}")
     again = "--extend" if plan.runs else "--extend in another directory"  # see `request.read`
-    edges = [line for task, selection, _ in won for line in _edges(task, selection, again)]
+
+    def allowed(task: Task, point: Point) -> bool:
+        """Whether a run may have these values."""
+        try:
+            examined(tuning.winners.plan(place / FINAL, [task.grid(single([point])[0], [0])]), 1)
+        except UserError:
+            return False
+        return True
+
+    edges = [line for task, selection, _ in won for line in _edges(task, selection, again, allowed)]
     return Tuned(place, failures, pd.DataFrame(rows), [f"winners {plan.of_winners}", *edges])
 
 
-def _edges(task: Task, found: Selection, again: str) -> Iterator[str]:
-    """For every key in which the winner still lies at an edge of the values tried: a line with what may help.
-    `again`: the option of more extensions. They do not help for an interval, nor beyond the values of a key
-    that is no step size."""
+def _edges(
+    task: Task, found: Selection, again: str, allowed: Callable[[Task, Point], bool]
+) -> Iterator[str]:
+    """For every key in which the winner still lies at an edge of the values tried, and not of those that are
+    allowed: a line with what may help. `again`: the option of more extensions. They do not help for an
+    interval, nor beyond the values of a key that is no step size."""
     ahead = task.next(found, extends=True)
     for key, side in found.edges.items():
+        value, up = float(str(found.winner[key])), 1 if side == "high" else -1
+        near = [value + up * (abs(value) or 1) * 1e-6, round(value) + up]  # the latter: of integers
+        if not any(allowed(task, {**found.winner, key: beyond}) for beyond in near):
+            continue
         wider = "a wider interval" if isinstance(task.space[key], Range) else "a wider grid"
         wider += f" or {again}" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
         end = f"{task.named['algorithm']}: {key} is at the {side} end of what was tried"

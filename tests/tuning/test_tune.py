@@ -143,6 +143,19 @@ def test_what_may_find_better_is_what_the_search_can_do(
     assert f"{line} may find better\n" in out
 
 
+@pytest.mark.parametrize("words", [["algorithm.mu=0,100"], ["local.steps=1,2", "--keys", "steps"]])
+def test_an_end_of_what_is_allowed_is_no_edge(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No mu is below 0 and no number of steps below 1: where they win, no wider grid may find better."""
+    common = ["seed=0", "algorithm=fedprox", "algorithm.lr=1", "local.batch_size=10", "--extend", "0"]
+    assert tune(tmp_path, *common, *words) == 0
+    key = words[0].partition("=")[0]
+    (winner,) = pd.read_csv(tmp_path / "results.csv")[key]
+    said = f"{key} is at the" in capsys.readouterr().out
+    assert (winner, said) in {(0, False), (1, False), (2, True), (100, True)}
+
+
 def test_the_same_command_computes_nothing_again(
     done: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
