@@ -62,7 +62,8 @@ class Async:
         None,
         ("immediate", "at_aggregation"),
         null="the algorithm's own, else immediate",
-        help="when a finished job's slot is filled again; at_aggregation: right after each update",
+        help="when a finished job's slot is filled again; at_aggregation: right after each "
+        "update; jobs that end at one instant are all taken before any slot is filled",
     )
     pool: str | None = choice(
         None,
