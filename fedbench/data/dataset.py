@@ -55,6 +55,12 @@ class Dataset:
     # how a pooled data set was divided, as partition.npz keeps it; empty: it was not pooled
     pooled: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What pictures call the classes: names, or else the data's own labels; None: 0, 1, 2, ..."""
+        called = self.names or self.labels
+        return None if called is None else tuple(map(str, called))
+
     def __post_init__(self) -> None:
         place = f"dataset={self.name}"
         if self.task not in TASKS:

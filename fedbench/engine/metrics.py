@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS, OF_NUMBERS
-from fedbench.errors import ConfigError, DataError, first_line, needs
+from fedbench.errors import ConfigError, DataError, first_line, needs, shortened
 from fedbench.fields import Choice, registered
 from fedbench.files import atomically, drop_unknown_backend
 from fedbench.own_options import call_registered, registering
@@ -146,14 +146,15 @@ class FurtherMetrics:
             each = [average_precision_score(*one) for one in classes if one[0].any()]
         return sum(each) / len(each) if each else math.nan
 
-    def write_confusion(self, file: Path) -> None:
+    def write_confusion(self, file: Path, names: Sequence[str] | None = None) -> None:
         """Save the confusion matrix (rows: true classes, columns: predicted) as a CSV, `file`, and as a
-        picture beside it. Where that cannot be drawn, a warning is logged: the run has ended."""
+        picture beside it. `names`: of the classes, None: their numbers. Where that cannot be drawn, a warning
+        is logged: the run has ended."""
         counts = self.metrics[CONFUSION].compute().cpu().numpy()
         atomically(file, lambda place: np.savetxt(place, counts, fmt="%d", delimiter=","))
         picture = file.with_suffix(".png")
         try:
-            atomically(picture, lambda place: _draw_confusion(counts, place))
+            atomically(picture, lambda place: _draw_confusion(counts, names, place))
         except Exception as error:  # whatever a library does
             log.warning("%s: not drawn: %s; %s has the counts", picture, first_line(error), file.name)
 
@@ -181,7 +182,7 @@ def _own(name: str, out: Tensor, y: Tensor) -> Tensor:
         raise DataError(f"metric={name}: its function returned {said}, and a number is expected") from error
 
 
-def _draw_confusion(counts: np.ndarray, file: Path) -> None:
+def _draw_confusion(counts: np.ndarray, names: Sequence[str] | None, file: Path) -> None:
     """Draw counts (classes, classes) as a PNG. pyplot would look for the backend that MPLBACKEND names."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -195,6 +196,9 @@ def _draw_confusion(counts: np.ndarray, file: Path) -> None:
     axes.set(xlabel="Predicted class", ylabel="True class")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(_WORDS, integer=True))
+        if names and len(counts) <= _WORDS:
+            axis.set_ticks(range(len(names)), [shortened(name, 20) for name in names], parse_math=False)
+    axes.tick_params("x", rotation=90 if names and max(map(len, names)) > 3 else 0)
     for (row, column), count in np.ndenumerate(counts) if len(counts) <= _WORDS else ():
         colour = "white" if count > counts.max() / 2 else "black"
         axes.text(column, row, f"{count}", ha="center", va="center", color=colour, fontsize=7)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedbench.config import imports
 from fedbench.config.config import Config, flat
 from fedbench.config.options import build
-from fedbench.errors import DataError
+from fedbench.errors import DataError, shortened
 from fedbench.figures import caption
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet
@@ -22,6 +22,7 @@ from fedbench.figures.style import MUTED, PARTITION_KEYS, WIDTHS
 from fedbench.runs.run_directory import PARTITION, RunDirectory
 
 Ints = NDArray[np.int64]
+_NAMED = 10  # most classes that fit with their names
 
 
 def draw_partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
@@ -32,18 +33,18 @@ def draw_partition(run_dir: str | Path, options: PlotOptions) -> Drawing:
     """
     run = RunDirectory(run_dir)
     cfg = run.plain_config
-    counts = _class_counts(run.path / PARTITION, build(cfg))
+    counts, names = _class_counts(run.path / PARTITION, build(cfg))
     said = _said(counts, flat(cfg), run.path)
     with sheet():
-        page = _draw(counts, options.width, said["text"] if options.caption else ())
+        page = _draw(counts, names, options.width, said["text"] if options.caption else ())
     client, label = np.indices(counts.shape)
     points = pd.DataFrame({"client": client.ravel(), "class": label.ravel(), "samples": counts.ravel()})
     return Drawing(page, points, said)
 
 
-def _class_counts(file: Path, config: Config) -> Ints:
-    """Samples of each class at each client, (clients, classes) int. `file`: the client of every training
-    sample; negative: no client's."""
+def _class_counts(file: Path, config: Config) -> tuple[Ints, Sequence[str] | None]:
+    """Samples of each class at each client, (clients, classes) int, and the names of the classes if they have
+    any. `file`: the client of every training sample; negative: no client's."""
     from fedbench.data.files import read_npz  # only this picture needs the data, and with them torch
     from fedbench.runs.session import Session
 
@@ -58,7 +59,7 @@ def _class_counts(file: Path, config: Config) -> Ints:
     counts = np.zeros((config.clients.total, data.classes), dtype=np.int64)
     own = client >= 0
     np.add.at(counts, (client[own], label[own]), 1)
-    return counts
+    return counts, data.class_names
 
 
 def _said(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def _said(counts: Ints, choices: Mapping[str, Any], path: Path) -> dict[str, Any
     }
 
 
-def _draw(counts: Ints, width: str, text: Sequence[str]) -> Page:
+def _draw(counts: Ints, names: Sequence[str] | None, width: str, text: Sequence[str]) -> Page:
     """A heat map of the class shares of every client, below a bar chart of the clients' sample counts."""
     clients, classes = counts.shape
     body = float(np.clip(classes * 0.085, WIDTHS[width] * 0.28, 5.0))
@@ -103,5 +104,7 @@ def _draw(counts: Ints, width: str, text: Sequence[str]) -> Page:
         xlabel=f"{clients} clients", ylabel="Class", xlim=(-0.7, clients - 0.3), ylim=(-0.6, classes - 0.4)
     )
     ax.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
+    if names and classes <= _NAMED:
+        ax.set_yticks(range(classes), [shortened(name, 20) for name in names], parse_math=False)
     page.figure.align_ylabels([above, ax])
     return page

@@ -71,7 +71,7 @@ def finish(execution: Execution, rows: Sequence[Row], seconds: float, here: RunD
             PersonalEvaluator(execution.evaluator, ClientScores.of_test_set(execution)).test(loop)
         else:
             execution.evaluator.whole(loop.evaluated(), loop.statistics)
-        further.write_confusion(here.path / f"{CONFUSION}.csv")
+        further.write_confusion(here.path / f"{CONFUSION}.csv", problem.dataset.class_names)
     found = _summary(execution, rows, seconds, trace)
     kept = config.checkpoint.keep or found["status"] == PAUSED
     sizes = {name: size for name, size in here.sizes().items() if kept or name != CHECKPOINT}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from look_at import caption_of, laid_out, outside, overlaps
+from matplotlib.axis import Axis
 
 from fedbench.api import compose_config
+from fedbench.cli import main
 from fedbench.config.options import build
 from fedbench.errors import DataError
 from fedbench.figures.lines import PlotOptions
@@ -67,6 +71,29 @@ def test_a_heat_map_shows_the_share_of_each_class_at_a_client(run_dir: Make) -> 
     expected = [[count / counts[i].sum() for count in counts[i]] for i in order]
     np.testing.assert_allclose(np.asarray(image.get_array()).T, expected)
     assert [bar.get_height() for bar in above.patches] == [counts[i].sum() for i in order]
+
+
+def test_classes_go_by_their_names_in_both_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table whose labels are texts; names are no formulas, and long ones are cut."""
+    long = "a name that nobody would want below a column"
+    rows = [(at % 7, ("$low", long)[at % 2], f"w{at % 3}") for at in range(60)]
+    pd.DataFrame(rows, columns=["x", "kind", "ward"]).to_csv(tmp_path / "t.csv", index=False)
+    words = [f"dataset.path={tmp_path / 't.csv'}", "dataset=table", "dataset.target=kind", "rounds=1",
+             "dataset.user=ward", "partition=natural", "clients.total=3", "clients.per_round=1",
+             "local.batch_size=4", "model=logistic", f"hydra.run.dir={tmp_path / 'run'}"]  # fmt: skip
+    drawn: list[str] = []
+    seen = Axis.set_ticks
+    monkeypatch.setattr(
+        Axis, "set_ticks",
+        lambda axis, ticks, labels=(), **more: drawn.extend(labels) or seen(axis, ticks, labels, **more),
+    )  # fmt: skip
+    asked = ["eval.metrics=[confusion_matrix]"] if find_spec("torchmetrics") else []
+    assert main([*words, *asked]) == 0
+    cut = f"{long[:10]}...{long[-5:]}"
+    assert drawn == ["$low", cut] * 2 * len(asked)
+    page = laid_out(draw_partition(tmp_path / "run", PlotOptions()))
+    assert drawn[-2:] == ["$low", cut]
+    assert (overlaps(page), outside(page)) == ([], [])
 
 
 def test_the_caption_of_a_partition_counts_samples_and_classes(run_dir: Make) -> None:
