@@ -99,9 +99,7 @@ def tune(overrides: Sequence[str], options: TuneOptions | None) -> Tuned:
     return Tuned(place, failures, pd.DataFrame(rows), [f"winners {plan.of_winners}", *edges])
 
 
-def _edges(
-    task: Task, found: Selection, again: str, allowed: Callable[[Task, Point], bool]
-) -> Iterator[str]:
+def _edges(task: Task, found: Selection, again: str, allowed: Callable[[Task, Point], bool]) -> Iterator[str]:
     """For every key in which the winner still lies at an edge of the values tried, and not of those that are
     allowed: a line with what may help. `again`: the option of more extensions. They do not help for an
     interval, nor beyond the values of a key that is no step size."""
