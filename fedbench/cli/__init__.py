@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
-from fedbench.errors import SaidElsewhere, UsageError, UserError, coloured, nearest, shortened
+from fedbench.errors import SaidElsewhere, UsageError, UserError, chain, coloured, nearest, shortened
 from fedbench.machine import Loading
 from fedbench.process_group import refuse_several
 from fedbench.runs.signals import ignore_saves
@@ -46,9 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _offline() if "--dry-run" in words else contextlib.nullcontext():
             return _dispatch(words)
     except KeyboardInterrupt as stop:
-        with contextlib.suppress(OSError):  # the terminal may be gone
-            print(f"fedbench: {stop if str(stop) else 'interrupted'}", file=sys.stderr)
-        return getattr(stop, "exit_code", 130)
+        return _stopped(stop)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -57,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         from fedbench.config.explain import line_of
 
+        for cause in chain(error):  # what Ctrl-C has left half done may fail on its way out
+            if isinstance(cause, KeyboardInterrupt):
+                return _stopped(cause)
         line = line_of(error)
         if wants_traceback:
             traceback.print_exc()
@@ -64,6 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             line += " (FEDBENCH_TRACEBACK=1 shows where)"
         print(f"{coloured('fedbench:', 'error', sys.stderr)} {line}", file=sys.stderr)
         return getattr(error, "exit_code", 1)
+
+
+def _stopped(stop: KeyboardInterrupt) -> int:
+    """Say that a signal has stopped the command; return the exit code."""
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"fedbench: {stop if str(stop) else 'interrupted'}", file=sys.stderr)
+    return getattr(stop, "exit_code", 130)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from fedbench.errors import ConfigError, UsageError
 from fedbench.runs.lists import RUNS_CSV
 from fedbench.runs.records import Run
 from fedbench.runs.run_directory import FAILED, MISSING, STOPPED
+from fedbench.runs.signals import Interrupted
 from fedbench.sweeps.jobs import described, given
 from fedbench.sweeps.launching import compute
 from fedbench.sweeps.plan import (
@@ -173,13 +173,13 @@ class Sweep:
         try:
             with self.composer.one_line(self.words):
                 compute(self.cfg, self.context, self.directory, runs)
-        except KeyboardInterrupt:
-            line = f"stopped; the same command goes on with what is missing in {self.directory}"
+        except KeyboardInterrupt as stop:
+            how = str(stop).partition(";")[0] or "stopped"
+            line = f"{how}; the same command goes on with what is missing in {self.directory}"
             if under_way := given(run.place for run in runs):
-                how = described(under_way, self.directory)
-                line = f"the jobs go on, and the same command waits for them: {how}"
-            print(line, file=sys.stderr)
-            raise
+                jobs = described(under_way, self.directory)
+                line = f"the jobs go on, and the same command waits for them: {jobs}"
+            raise Interrupted(line, getattr(stop, "exit_code", 130)) from stop
         return [Run(run.outcome.path, {**flat(run.config), **run.choices}) for run in runs]
 
 

@@ -89,9 +89,11 @@ def prepare() -> None:
         from multiprocessing import forkserver, resource_tracker
 
         _CONTEXT.set_forkserver_preload(_PRELOADED)
-        resource_tracker.ensure_running()  # which unblocks SIGINT, so it comes first
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the server has imported
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # which the tracker outlives then
         try:
+            resource_tracker.ensure_running()  # which unblocks SIGINT, so it comes first
+            mask = {*before, signal.SIGINT}  # until the server has imported
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -130,10 +132,7 @@ class Pool:
             finally:
                 self._dismiss(signals)
         if signals.stop is not None:
-            how = "stopped at once" if signals.at_once else "stopped"
-            raise Interrupted(
-                f"{how}; the same command goes on with what is missing", 128 + int(signals.stop)
-            )
+            raise Interrupted("stopped at once" if signals.at_once else "stopped", 128 + int(signals.stop))
 
     def _started(self, number: int) -> BaseProcess:
         worker = _Worker(

@@ -164,7 +164,8 @@ def test_a_stopped_sweep_keeps_its_tables_and_goes_on(
 ) -> None:
     code, _, err = fedbench("--multirun", "seed=0,15,1")
     assert code == 130
-    assert "stopped; the same command goes on with what is missing in outputs/sweeps/" in err
+    line = "fedbench: stopped; the same command goes on with what is missing in outputs/sweeps/"
+    assert (err.startswith(line), err.count("\n")) == (True, 1)
     directory = only_sweep(tmp_path)
     rows = read(directory / "runs.csv")  # those that have not ended too, with what was planned of them
     assert {row["seed"]: row["status"] for row in rows} == {"0": "completed", "15": "stopped", "1": "missing"}
@@ -251,6 +252,12 @@ def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_p
     assert len(runs.done) == 1
     assert fedbench("seed=13")[::2] == (1, "fedbench: the disk is full\n")
     assert fedbench("seed=15")[::2] == (130, "fedbench: interrupted\n")
+
+
+def test_ctrl_c_is_an_interruption_though_what_it_leaves_half_done_fails(fedbench: Call) -> None:
+    """OmegaConf, interrupted in a list that it fills, raises an AttributeError on its way out."""
+    Path("half.py").write_text("try:\n    raise KeyboardInterrupt\nfinally:\n    None.missing\n")
+    assert fedbench("imports=[half.py]")[::2] == (130, "fedbench: interrupted\n")
 
 
 def contents(place: Path) -> dict[Path, bytes]:

@@ -123,12 +123,13 @@ def test_a_run_says_what_it_waits_for_and_a_second_signal_ends_it(tmp_path: Path
 def test_a_sweep_stops_all_its_workers_together(tmp_path: Path) -> None:
     sweep = start(tmp_path, *POOL)
     until(sweep, tmp_path, "stuck*", 2)
+    first = "stopping: waits for 2 runs to end a round and save it" + SECOND
+    os.killpg(sweep.pid, signal.SIGHUP)  # as a closed terminal sends it, to every process
+    said(sweep, tmp_path, first)
     os.kill(sweep.pid, signal.SIGINT)
-    said(sweep, tmp_path, "stopping: waits for 2 runs to end a round and save it" + SECOND)
-    os.kill(sweep.pid, signal.SIGINT)
-    assert sweep.wait(60) == 130
-    line = "stopped at once; the same command goes on with what is missing"
-    assert line in (tmp_path / "errors").read_text()
+    assert sweep.wait(60) == 129
+    line = "stopped at once; the same command goes on with what is missing in ."
+    assert (tmp_path / "errors").read_text() == f"fedbench: {first}\nfedbench: {line}\n"
     assert len(list(tmp_path.glob("seed*/checkpoint.pt"))) == 2
     assert not list(tmp_path.glob("seed*/.*.tmp"))
 
