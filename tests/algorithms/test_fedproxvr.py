@@ -49,9 +49,13 @@ def test_a_run_measures_the_smoothness(tmp_path: Path) -> None:
     assert (first, last) == (0, 2 * (12 + 2 * 9))  # two jobs: a full pass in 12 mini-batches, then nine steps
 
 
-def test_curvature_is_absolute_and_not_0() -> None:
-    scale = torch.tensor([1.0, -5.0, 3.0], dtype=torch.float64)
-    theta = torch.ones(3, dtype=torch.float64)
-    assert largest_curvature(lambda at: scale * at, theta) == pytest.approx(5, rel=1e-2)
+@pytest.mark.parametrize(("factor", "far", "dtype"), [(1.0, 1.0, torch.float64), (1e-6, 1.0, torch.float64),
+                                                      (1.0, 1e4, torch.float32)])  # fmt: skip
+def test_curvature_is_absolute_and_not_0(factor: float, far: float, dtype: torch.dtype) -> None:
+    """Whatever the unit of the loss, and far from 0, where a fixed step would drown in rounding."""
+    scale = factor * torch.tensor([1.0, -5.0, 3.0], dtype=dtype)
+    theta = far * torch.ones(3, dtype=dtype)
+    assert largest_curvature(lambda at: scale * at, theta) == pytest.approx(5 * factor, rel=1e-2)
+    assert largest_curvature(torch.zeros_like, theta) == 0
     with pytest.raises(ConfigError, match="estimate"):
         algorithms.get("fedproxvr").create({"lr": None, "beta": 5.0}).measured(torch.zeros_like, theta)

@@ -169,3 +169,10 @@ def test_orthogonal_updates_are_extrapolated_by_half_the_cohort(name: str) -> No
     walk = quadratics.linear(name, {"lr": 0.5, "epsilon": 0.0}, np.eye(6))
     walk.update()
     np.testing.assert_allclose(walk.theta.numpy(), 3.0 / 6.0, rtol=1e-14)
+
+
+def test_fadas_leaves_a_coordinate_alone_that_nothing_has_moved() -> None:
+    """Of x = (1, 0) Delta is (K eta, 0); with epsilon = 0 the second quotient would be 0/0."""
+    walk = quadratics.linear("fadas", {"lr": 0.5, "server_lr": 0.3, "epsilon": 0.0}, np.array([[1.0, 0.0]]))
+    walk.update()
+    np.testing.assert_allclose(walk.theta.numpy(), [0.3 * (1 - 0.9) / np.sqrt(1 - 0.99), 0.0], rtol=1e-12)
