@@ -182,7 +182,11 @@ CASES = [
     # in every seed some other is ahead, but not the same one
     (Leads("a", ("b", "c")), Evidence(runs(("a", (0.5,) * 3, {}), ("b", (0.6, 0.4, 0.4), {}),
                                            ("c", (0.4, 0.6, 0.6), {}))), DISAGREES, {}),
-    (Leads("a", ("b",)), Evidence(two(0.8, 0.8)), MIXED, {"holds": "0 of 3"}),
+    (Leads("a", ("b",)), Evidence(two(0.8, 0.8)), MIXED, {"holds": "0 of 3", "detail": ""}),
+    # the nearest of the others by its mean lead over its own seeds: b by 0.05 in four, c by 0.06 in three
+    (Leads("a", ("b", "c")), Evidence(runs(("a", (0.9,) * 4, {}), ("b", (0.85,) * 4, {}),
+                                           ("c", (0.84,) * 3, {}))), AGREES,
+     {"other": "b 85.0% +- 0.0% (4)", "margin": [0.05] * 3}),
     (Leads("a", ("d",)), Evidence(LEVELS), TOO_FEW, {"detail": "no runs of d"}),
     *((Leads(*names), Evidence(two(0.9, 0.8, seeds)), TOO_FEW, {"holds": f"{holds} of {seeds}"})
       for names, all_ in ((("a", ("b",)), 1), (("b", ("a",)), 0))
@@ -199,7 +203,7 @@ CASES = [
     (Leads("a", ("b",)), Evidence(runs(("a", (0.7,) * 3, {}), ("a", (0.9,) * 3, {LR: 0.1}),
                                        ("b", (0.8,) * 3, {LR: 0.1}))), DISAGREES, {"chosen": ""}),
     (Near("a", 0.9, "final_accuracy"), Evidence(runs(*swept("a", LR, {0.1: 0.9, 1.0: 0.7}, 3))), AGREES,
-     {"chosen": "a: the best of 2 settings, by the same seeds"}),
+     {"chosen": "a: the best of 2 settings, by the same seeds", "detail": "+0.0 points (near: 1.0)"}),
     # sooner at 95 % of the other's accuracy
     (Leads("a", ("b",), Sooner()), racing(0.9, 0.8, 3, 6), AGREES,
      {"other": "b 6 rounds to 76.0% (median)", "ours": "3 rounds", "margin": [3, 3, 3]}),
@@ -238,6 +242,8 @@ CASES = [
     # two standard deviations if these are more: of 0.8, 0.9, 0.85, whose sd is 0.05, a tenth
     (Near("a", 0.86), Evidence(runs(("a", (0.8, 0.9, 0.85), {}))), AGREES, {"margin": [0.04, 0.06, 0.09]}),
     (Near("fedproxvr", 0.84), Evidence(VR[:2]), TOO_FEW, {"holds": "2 of 2"}),
+    (Near("a", 0.86), Evidence(runs(("a", (0.8,), {}))), TOO_FEW,
+     {"margin": [-0.05], "detail": "-6.0 points (near: 1.0); last evaluations 80.0% (1)"}),
     # T = 2, 9, 10; within a tenth. Where no run is longer than the upper end, nothing can agree
     (Near("a", 7.0, "T"), Evidence(two(0.5, 0.5), best_in(2, 9, 10), LONG), DISAGREES,
      {"ours": "7 +- 4 (3)", "other": "7", "margin": [0.7 - 5, 0.7 - 2, 0.7 - 3]}),
@@ -254,6 +260,12 @@ CASES = [
      {"ours": "in 3 of 4 values (3)"}),
     (STEPS, Evidence(runs(*swept("a", LR, {1e-3: 0.1, 3e-3: 0.9, 1e-2: 0.9, 3e-2: 0.9}))), TOO_FEW,
      {"detail": "algorithm.lr does not cover 0.003 to 0.1"}),
+    # a tenth beyond an end still is the end: three values, and two outside
+    (STEPS, Evidence(runs(*swept("a", LR, {0.0026: 0.1, 0.0032: 0.9, 0.01: 0.9, 0.095: 0.9, 0.12: 0.1}, 3))),
+     AGREES, {"ours": "in 3 of 3 values (3)"}),
+    *((STEPS, Evidence(runs(*swept("a", LR, dict.fromkeys(grid, 0.9), 3))), TOO_FEW,
+       {"detail": "algorithm.lr does not cover 0.003 to 0.1"})
+      for grid in ((4e-3, 1e-2, 1e-1), (3e-3, 1e-2, 8e-2), (3e-3, 1e-1))),
     # flat, and not far below the best
     (Flat("a", M_C, 0.02), FLAT, AGREES, {"ours": "80.5% to 82.0% (3)", "margin": [0.005] * 3}),
     (Flat("a", M_C, 0.01), FLAT, DISAGREES, {}),
@@ -262,6 +274,10 @@ CASES = [
     (Flat("a", M_C, 0.035), Evidence(EACH), MIXED, {"holds": "1 of 3"}),
     (Flat("a", M_C, 0.05), Evidence(EACH), AGREES, {}),
     (Flat("chance", M_C, 0.02), FLAT, DISAGREES, {}),
+    # 0.75 is below 0.9 of 0.84, which b has at one value alone
+    (Flat("a", M_C, 0.02), Evidence(runs(*swept("a", M_C, {10: 0.757, 20: 0.75}, 3),
+                                         *swept("b", M_C, {10: 0.84, 20: 0.3}, 3))), DISAGREES,
+     {"margin": [0.75 - 0.9 * 0.84] * 3}),
     # a column moves along a key: 30/10 and 40/20 a round; staleness without round 0; bytes a round, whatever
     # came before round 0
     (Moves("virtual_time", "M", -1, of_run="rate"), MOVES, AGREES, {"ours": "3 to 2", "margin": [1.0] * 3}),
@@ -306,7 +322,7 @@ def test_each_setting_is_a_way_of_its_own():
     assert (one.words, one.word, list(one.margin)) == (
         "iid, S=10, K=5, B=32", MIXED, pytest.approx([0.1, -0.05, 0.1]),
     )  # fmt: skip
-    assert one.other == "b 75.0% +- 13.2% (3)"
+    assert (one.other, one.runs) == ("b 75.0% +- 13.2% (3)", [*map(str, (0, 1, 2, 9, 10, 11))])
 
 
 def test_a_slope_is_near_the_theorems_or_steeper_in_each_seed():
@@ -333,7 +349,8 @@ def test_a_slope_is_near_the_theorems_or_steeper_in_each_seed():
     assert found(-0.3, -0.3, -0.3).word == AGREES  # steeper: the theorem is a bound from above
     assert found(-0.22, -0.22, -0.22).word == DISAGREES
     assert found(-0.245, -0.25, -0.22).word == AGREES  # 2 sd are 0.032
-    assert found(-0.242, -0.23, -0.235).word == MIXED
+    assert found(-0.242, -0.222, -0.232).word == MIXED  # 2 sd are 0.02
+    assert (found(-0.25).ours, found(-0.25, -0.2).holds) == ("slope -0.250 (1)", "2 of 2")  # 2 sd are 0.07
     assert (
         found(-0.25, key="local.steps").detail == "fewer than three values of local.steps with gradient norms"
     )
