@@ -222,7 +222,7 @@ HEADLINES = {
     "table1-FedAvg": "fedproxvr/table1",
     "table1-SARAH-over-fedavg": "fedproxvr/table1_searched",
     "table2-SARAH-over-fedavg": "fedproxvr/table2",
-    "table1-SARAH": "fedproxvr/table1",
+    "cheap-computation": "theory/optimum",
 }
 
 _TABLE = "Best hyper-parameters, accuracy and T, {}"

@@ -193,7 +193,7 @@ def _names(figures: Iterable[str]) -> str:
 
 def _front(results: Results, root: Path) -> str:
     """What the project's README.md says: a row for each paper, with a line for each of its first
-    three claims."""
+    three claims and the first picture beside them."""
     rows = []
     for paper in (one for one in PAPERS if one.first):
         lines = []
@@ -203,10 +203,11 @@ def _front(results: Results, root: Path) -> str:
             numbers = [first.ours, *[first.other] * (first.other not in claim.text)]
             said = ", ".join(filter(None, numbers)) or "not run here"
             lines.append(f"**{word_of(found)}** {claim.text}: {said}")
-        image, _ = _picture(paper.headlines[0][1], results, root, 180)
+        pictures = (_picture(figure, results, root, 180)[0] for _, figure in paper.headlines)
+        image = next((one for one in pictures if "<img" in one), "")
         rows.append({"paper": f"[{paper.title.partition(':')[0]}]({results.page(paper, root)})",
                      "what it says: what came out": "<br>".join([*lines, results.of_its(paper)]),
-                     "": image if "<img" in image else ""})  # fmt: skip
+                     "": image})  # fmt: skip
     return markdown(pd.DataFrame(rows))
 
 
