@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-VERSION = "0.2.0.dev0"
+VERSION = "0.2.0"
 PACKAGE = Path(__file__).parent
