@@ -97,6 +97,13 @@ class Part:
         """`Column.distinct` of a column. Raises DataError."""
         return self.columns[name].distinct(self._holds(name))
 
+    def floats(self, name: str) -> np.ndarray:
+        """The numbers of a column as float64 (rows,). Raises DataError if one is infinite there."""
+        found = self.columns[name].floats
+        if len(odd := np.flatnonzero(~np.isfinite(found))):
+            raise self.holds(name, f"an infinity or a number beyond float64 in {self.place(int(odd[0]))}")
+        return found
+
     def has_numbers(self, name: str) -> bool:
         """Whether a column holds numbers that are no categories. Raises DataError if it holds no texts
         either."""

@@ -207,7 +207,7 @@ def encoded(part: Part, features: Sequence[Feature], like: str) -> np.ndarray:
             kinds = ("texts", "numbers") if category is None else ("numbers", "texts")
             raise part.holds(name, f"{kinds[0]}, that of {like} {kinds[1]}")
         if category is None:
-            x[:, at] = part.columns[name].floats
+            x[:, at] = part.floats(name)
         else:
             places.setdefault(name, {})[category] = at
     for name, place in places.items():
@@ -272,7 +272,7 @@ def targets_of(parts: Sequence[Part], name: str, task: str | None) -> tuple[Samp
     if task == "regression":
         if not numbers[0]:
             raise train.holds(name, "texts; regression needs numbers")
-        return [part.columns[name].floats for part in parts], {"task": task, "classes": None}
+        return [part.floats(name) for part in parts], {"task": task, "classes": None}
     own = [part.distinct(name) for part in parts]
     labels = own[0][0]
     place: dict[Name, int] = {label: at for at, label in enumerate(labels)}

@@ -239,7 +239,7 @@ def test_an_empty_cell_is_said_with_its_line_in_the_file_and_all_columns(tmp_pat
         (["True", "", "False"], "the column c is empty in line 3"),
         (["True", "1", "False"], "the column c holds the number '1' and the text 'True'"),
         (["0x10", "1_000", "7"], "the column c holds the number '7' and the text '0x10'"),
-        (["1" + "0" * 400, "1", "2"], "has a NaN or an infinity"),
+        (["1" + "0" * 400, "1", "2"], "the column c holds an infinity or a number beyond float64 in line 2"),
         (["NA", "0.5", "1.5"], "the column c holds the number '0.5' and the text 'NA'"),
     ],
 )

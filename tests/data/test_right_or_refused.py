@@ -129,7 +129,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a number is missing": (at("a", 7, None), {}, "the column a is empty in line 9"),
     "a number is ?": (at("a", 7, "?"), {}, "the column a holds the number '0.13' and the text '?'"),
     "a number is 1,5": (column("a", [f"{n},5" for n in range(N)]), {}, "the column a holds '0,5', which is"),
-    "a number is infinite": (at("a", 7, "inf"), {}, "has a NaN or an infinity"),
+    "a number is infinite": (
+        at("a", 7, "inf"),
+        {},
+        "the column a holds an infinity or a number beyond float64 in line 9",
+    ),
     "one column": (FRAME[["y"]], {"user": None}, "has only the column y"),
     "no rows": (FRAME[:0], {}, "has no rows"),
     "a price as target": (column("y", np.arange(N) * 1.25), {}, "dataset.task=null: say classification"),
