@@ -293,6 +293,13 @@ CASES = [
     (Moves("y", "x", 1, "t", each="g"), GROUPS, DISAGREES, {}),
     (Moves("z", "x", 0, "t", each="g"), GROUPS, AGREES, {}),
     (Moves("y", "x", 0, "t", {"g": 1}), GROUPS, DISAGREES, {}),
+    # rows of one value count as their mean; a seed that lacks one of the values does not count
+    (Moves("y", "x", 1, "t"), Evidence(tables={"t": pd.DataFrame({"x": [1, 1, 2], "y": [3.0, 3.0, 4.0]})}),
+     AGREES, {"margin": [1.0]}),
+    (Moves("final_accuracy", "M", 1),
+     Evidence(runs(*(("a", (accuracy,) * seeds, {"M": M})
+                     for M, accuracy, seeds in ((10, 0.1, 4), (20, 0.2, 4), (50, 0.3, 3))))), AGREES,
+     {"margin": [0.1] * 3}),
     (Moves("y", "x", 0, "u"), GROUPS, TOO_FEW, {"detail": "no table u"}),
 ]  # fmt: skip
 
