@@ -200,6 +200,19 @@ def test_lognormal_sizes_are_within_1_of_their_weights(sigma: float | None) -> N
     assert abs(np.bincount(client) - 6000 * weights / weights.sum()).max() < 1
 
 
+def test_a_client_whose_size_rounds_to_none_gets_a_sample_of_the_largest() -> None:
+    """Largest remainders, then one sample after another from whoever has the most."""
+    exact = 100 * (w := host_generator(3, Stream.PARTITION).lognormal(0.0, 2.0, 40)) / w.sum()
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(sizes - exact)[: 100 - sizes.sum()]] += 1
+    assert (sizes == 0).sum() > 5
+    for i in np.flatnonzero(sizes == 0):
+        sizes[np.argmax(sizes)] -= 1
+        sizes[i] = 1
+    client = make("dirichlet_clients", BALANCED[:100], 40, 3, sizes="lognormal", sigma=2.0)
+    assert sorted(np.bincount(client, minlength=40)) == sorted(sizes)
+
+
 # ---- #C = k, quantity, similarity ------------------------------------------------------------------------
 
 
