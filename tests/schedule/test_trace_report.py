@@ -48,6 +48,17 @@ def test_summary_without_updates():
     assert found["participation"] == {"min": 0, "median": 0.0, "max": 0, "never": 10}
 
 
+def test_slots_without_a_client_and_the_clock_after_a_survey():
+    """Four clients, four jobs of one unit, two to an update. Client 0 leaves in the second unit, and 1 in the
+    third: update 2 finds the slot of 0 empty, update 3 also those of 1 and of an upload that waits."""
+    constant = {"name": "constant", "c": 1.0}
+    trace = build_trace(config(4, 4, 2, 0, constant, concurrency=4, leave=[[0, 1.5], [1, 2.5]]))
+    assert trace.parked.tolist() == [0, 0, 1, 3]
+    found = summary(trace, 2.0)
+    assert (found["parked_slots_max"], found["parked_slots_mean"]) == (3, 1.0)
+    assert (found["virtual_time"], found["concurrency"]) == (2.0 + 3.0, 4)
+
+
 def test_jobs_csv_of_waiting_jobs(tmp_path):
     """A job that still waits at its client has no end."""
     delay = {"name": "constant", "c": 1.0}
