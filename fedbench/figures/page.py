@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.transforms import ScaledTranslation
 
 from fedbench.errors import ConfigError
 from fedbench.figures.lines import Floats
@@ -106,8 +107,10 @@ class Page:
         if count == 1:
             grid[0].set(xlabel=xlabel, ylabel=ylabel)
         else:
-            self.figure.supxlabel(xlabel)
-            self.figure.supylabel(ylabel)
+            shared = (self.figure.supxlabel(xlabel), 1.0), (self.figure.supylabel(ylabel), 0.5)
+            for label, share in shared:  # the layout places them as if there were no caption
+                up = ScaledTranslation(0, share * self._below, self.figure.dpi_scale_trans)
+                label.set_transform(label.get_transform() + up)
         return grid[:count]
 
     def legend(self, entries: Mapping[str, Artist], math: bool = False) -> None:

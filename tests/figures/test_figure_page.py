@@ -54,12 +54,12 @@ def test_no_text_overlaps_or_leaves_the_page(tmp_path: Path, x: str, count: int,
 
 
 def test_a_title_is_no_wider_than_its_panel(tmp_path: Path) -> None:
-    """Twelve panels of three keys, of which one alone has a long title."""
+    """Twelve panels of three keys, of which one alone has a long title, above a caption."""
     keys = ("dataset.iid", "dataset.alpha", "participation.stragglers")
     for rank in range(12):
         values = (rank > 8, float(rank), 0.123456789)
         write_run(tmp_path / str(rank), exact([0.1, 0.5]), config=dict(zip(keys, values, strict=True)))
-    page = laid_out(draw([tmp_path], PlotOptions(rows=",".join(keys), width="two")))
+    page = laid_out(draw([tmp_path], PlotOptions(rows=",".join(keys), width="two", caption=True)))
     for ax in page.figure.axes:
         assert ax.title.get_window_extent().width < ax.get_window_extent().width
     assert (overlaps(page), outside(page)) == ([], [])
