@@ -156,7 +156,8 @@ def counted(number: int, noun: str) -> str:
 
 def needs(package: str, extra: str) -> str:
     """What an error line says of a package that is missing. `extra`: that of ours which installs it."""
-    return f"needs {package}: pip install -e '.[{extra}]'"
+    ours = "-e '." if (Path(__file__).parents[1] / "pyproject.toml").is_file() else "'fedbench-runner"
+    return f"needs {package}: pip install {ours}[{extra}]'"
 
 
 def first_line(error: BaseException, named: bool = False) -> str:

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from fedbench.errors import SaidElsewhere, UsageError, UserError, chain, coloured, nearest, shortened
+from fedbench.files import one_line_os_errors
 from fedbench.machine import Loading
 from fedbench.process_group import refuse_several
 from fedbench.runs.signals import ignore_saves
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     wants_traceback = "1" in (os.environ.get("FEDBENCH_TRACEBACK"), os.environ.get("HYDRA_FULL_ERROR"))
     try:
         _refuse_namesake()
+        with one_line_os_errors("use the current directory"):
+            os.getcwd()
         words = list(sys.argv[1:] if argv is None else argv)
         with _offline() if "--dry-run" in words else contextlib.nullcontext():
             return _dispatch(words)

@@ -170,6 +170,18 @@ def test_the_namesake_is_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert said in capsys.readouterr().err
 
 
+def test_a_current_directory_that_is_gone_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for words in (["rounds=1"], ["--help"], ["best", str(tmp_path)]):
+        assert cli.main(words) == 1
+        line = "fedbench: cannot use the current directory: No such file or directory\n"
+        assert capsys.readouterr() == ("", line)
+
+
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     done = start("/bin/sh", "-c", f"{COMMAND} --help | head -n 1", cwd=tmp_path)
     assert done.stderr == ""

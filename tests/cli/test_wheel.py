@@ -40,16 +40,18 @@ def test_a_wheel_carries_its_configuration_and_runs(tmp_path: Path) -> None:
     how: Any = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(site)}}
     start = "import sys, fedbench; from fedbench.cli import main; print(fedbench.__file__); sys.exit(main())"
 
-    def run(*argv: str) -> str:
-        command = [sys.executable, "-c", start, *argv]
+    def run(*argv: str, code: int = 0, first: str = "") -> str:
+        command = [sys.executable, "-c", first + start, *argv]
         done = subprocess.run(command, capture_output=True, text=True, **how)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
         assert done.stdout.startswith(str(site))
-        return done.stdout
+        return done.stdout if code == 0 else done.stderr
 
     assert f"path: {site}/fedbench/conf" in run("--cfg", "hydra")
     run("rounds=1", "progress=none", "engine=vmap")
     assert len(list(tmp_path.glob("outputs/runs/fedavg-*/summary.json"))) == 1
+    line = run("report", "outputs", code=2, first="import sys; sys.modules['plotly'] = None; ")
+    assert line == "fedbench: report: needs plotly: pip install 'fedbench-runner[report]'\n"
 
 
 def test_a_source_distribution_carries_the_licence(tmp_path: Path) -> None:
