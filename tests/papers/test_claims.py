@@ -143,6 +143,7 @@ WIDE = runs(
 )
 CUT = runs(*swept("a", LR, dict.fromkeys((0.01, 0.1, 1.0), 0.9), 3),
            *swept("b", LR, {0.01: 0.1, 0.1: 0.2, 1.0: 0.9}, 3))  # fmt: skip
+SPLIT = runs(("a", (0.9,) * 3, {}), ("b", (0.8, 0.8, 0.5), {}))
 VR = runs(("fedproxvr", (0.84, 0.85, 0.845), SVRG))
 LONG, SHORT = ({"rounds": rounds} for rounds in (1000, 10))
 GOOD = {1e-3: 0.1, 3e-3: 0.82, 1e-2: 0.9, 3e-2: 0.9, 1e-1: 0.81, 1.0: 0.2}
@@ -212,6 +213,11 @@ CASES = [
     (Leads("a", ("b",), Sooner()), racing(0.9, 0.8, 6, 3), DISAGREES, {}),
     (Leads("a", ("b",), Sooner()), racing(0.5, 0.8, 3, 6), DISAGREES,
      {"other": "b 6 rounds to 76.0% (median)", "ours": "never"}),
+    # never is later than in the last round of ten; a rival's seed that stays below its mean has that round
+    (Leads("a", ("b",), Sooner()), racing(0.5, 0.8, 3, 10), DISAGREES,
+     {"margin": [-0.1] * 3, "detail": "behind b; never counts as 10 rounds"}),
+    (Leads("a", ("b",), Sooner()), Evidence(SPLIT, curves(SPLIT, {"a": 3, "b": 6})), AGREES,
+     {"margin": [3, 3, 7]}),
     # a lower loss leads
     (Leads("a", ("b",), Column("train_loss")), racing(0.9, 0.8, 1, 1), AGREES,
      {"ours": "0.100 +- 0.000 (3)", "other": "b 0.200 +- 0.000 (3)"}),
@@ -228,6 +234,8 @@ CASES = [
     (Leads("a", ("b",), Width(LR)), Evidence(CUT), MIXED,
      {"limit": "the grid ends within the range of b", "holds": "3 of 3"}),
     (Leads("b", ("a",), Width(LR)), Evidence(CUT), DISAGREES, {}),
+    (Leads("a", ("b",), Width(LR)), Evidence(CUT.assign(**{LR: 0.01 / CUT[LR]})), MIXED,
+     {"limit": "the grid ends within the range of b"}),
     (Leads("a", ("b",), Range(M_C)), Evidence(RANGES), AGREES,
      {"ours": "2.0% +- 0.0% (3)", "other": "b 54.0% +- 0.0% (3)"}),
     (Leads("b", ("a",), Range(M_C)), Evidence(RANGES), DISAGREES, {}),
