@@ -55,6 +55,8 @@ def test_the_time_line_shows_every_job_once(tmp_path: Path, width: str) -> None:
     assert len(bars) == 12
     starts = sorted(float(box.vertices[:, 0].min()) for box in bars)
     assert starts == [0, 0, 0, 1, 2.25, 2.5, 3.25, 3.75, 4, 4.25, 5.5, 6.25]
+    ends = [float(box.vertices[:, 0].max()) for box in bars]  # of jobs 8 and 11 the picture's
+    assert sorted(ends) == pytest.approx([1, 2.25, 2.5, 3.25, 3.75, 4, 4.25, 5.5, 6.25, 6.5, 6.5, 6.5])
     assert [patch.get_height() for patch in histogram.patches] == pytest.approx([0.5, 0.3, 0.2])
     (ticks,) = marked(line, "update")
     assert list(ticks.get_xdata()) == [2.25, 3.25, 4.0, 5.5, 6.5]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -100,8 +102,14 @@ def test_bounds_on_tau():
 
 def test_slacks_report_a_violated_constraint():
     """The hyper-parameters of the paper's own Table 1 are outside its theory."""
-    found = model.slacks(Problem(gamma=1.0, sigma2=0.0), mu=0.6, theta=0.3, beta=5.0, tau=20.0)
+    problem = Problem(gamma=1.0, sigma2=1.0)
+    found = model.slacks(problem, mu=0.6, theta=0.3, beta=5.0, tau=20.0)
     assert found["tau <= upper bound"] == pytest.approx(13.125 / 20 - 1)
+    assert found["tau >= lower bound"] == pytest.approx(1 - 3 * (25 + 0.36) / (0.09 * 0.1 * 2) / 20)
+    assert found["theta_max"] == pytest.approx(0.5 - 0.3)
     assert found["beta > 3"] == 2.0
     assert found["mu > lambda"] == pytest.approx(0.1)
     assert found["Theta > 0"] < 0
+    svrg = model.slacks(replace(problem, estimator="svrg"), mu=0.6, theta=0.3, beta=110.0, tau=20.0)
+    most = (5 * 110**2 - 4 * 110) / (32 * (21**0.5 + 22**0.5) ** 2) - 2
+    assert svrg["tau <= upper bound"] == pytest.approx(most / 20 - 1)
