@@ -127,6 +127,8 @@ def engine_path(
 
 
 def relative_error(path: list[np.ndarray], reference: list[np.ndarray]) -> float:
-    """Largest relative distance between two paths of models."""
+    """Largest relative distance between two paths of models; NaN, which Python's max would pass over, if a
+    number is."""
     assert len(path) == len(reference)
-    return max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(path, reference, strict=True))
+    each = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(path, reference, strict=True)]
+    return float(np.max(each))
