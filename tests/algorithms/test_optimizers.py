@@ -14,8 +14,17 @@ import quadratics
 import references as plain
 import torch
 from async_runs import HALF_NORMAL, make_async_walk, make_trace, problem
-from oracle import Batches
-from problem import CLASSES, FEATURES, Problem, engine_path, models, relative_error, started
+from oracle import Batches, know
+from problem import (
+    CLASSES,
+    FEATURES,
+    Problem,
+    engine_path,
+    models,
+    models_of_clients,
+    relative_error,
+    started,
+)
 
 from fedbench import algorithms
 from fedbench.engine.compiled import compiler_missing
@@ -129,6 +138,20 @@ def follow(
     assert np.linalg.norm(expected[-1] - p.theta0) > 0.3
     assert relative_error(engine_path(p, name, cohorts, values=given, **options), expected) < 1e-11
     return reference
+
+
+def test_the_part_of_fedrep_that_is_at_rest_does_not_drift_on_its_momentum() -> None:
+    """Two steps of the head (the bias), then two of the weight; the momentum of both decays in every step."""
+    p, y, b = Problem(sizes=(8,)), Problem(sizes=(8,)).theta0, 0.0
+    for k in range(4):
+        moves = (np.arange(len(y)) >= CLASSES * FEATURES) == (k < 2)
+        b = 0.8 * b + np.where(moves, Batches(p, [[0]], 4).grad(0, 0, k, y), 0.0)
+        y = np.where(moves, y - ETA * b, y)
+    method = know(algorithms.get("fedrep").create({"lr": ETA, "head_share": 0.5}),
+                  names=("body.weight", "head.bias"))  # fmt: skip
+    walk = started(p, method, [[0]], engine="loop", steps=4, optimizer=optimizer(SGD))
+    models(walk)
+    assert relative_error([*models_of_clients(walk)], [y]) < 1e-12
 
 
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
