@@ -88,7 +88,7 @@ def collect(argv: Sequence[str]) -> int:
     """Rebuild the tables of a sweep from its runs, and print their paths. Raises ConfigError if the directory
     is not a sweep's."""
     from fedbench.figures.results import TRIALS, TUNING, sweeps_of
-    from fedbench.runs.lists import MANIFEST
+    from fedbench.runs.lists import MANIFEST, ROUNDS_CSV
     from fedbench.runs.records import listed
     from fedbench.sweeps.jobs import settle
     from fedbench.sweeps.tables import closing_table, write_manifest
@@ -114,7 +114,12 @@ def collect(argv: Sequence[str]) -> int:
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it is that of a single run")
         if not any(run.has(SUMMARY) for run in find_runs(directory)):
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it holds no runs")
-    settle(run.directory for run in listed(directory))
+    places = [Path(run.directory) for run in listed(directory)]
+    kept = (directory / ROUNDS_CSV).is_file() and (directory / ROUNDS_CSV).read_text().count("\n") > 1
+    if kept and places and not any(place.is_dir() for place in places):
+        gone = f"none of its runs is where its list says, such as {places[0]}; its tables stay as they are"
+        raise ConfigError("SWEEP_DIR", directory, gone)
+    settle(places)
     if args.levels:
         write_manifest(directory, levels=args.levels)
     table, rounds = make_tables(directory)

@@ -254,6 +254,16 @@ def test_another_run_in_a_given_directory_is_refused(runs, fedbench: Call, tmp_p
     assert fedbench("seed=15")[::2] == (130, "fedbench: interrupted\n")
 
 
+def test_the_tables_of_a_sweep_that_was_moved_away_from_its_runs_stay(
+    runs, fedbench: Call, tmp_path: Path
+) -> None:
+    assert fedbench("--multirun", "seed=0,1")[0] == 0
+    moved = only_sweep(tmp_path).rename(tmp_path / "moved")
+    before = contents(moved)
+    assert "moved: none of its runs is where its list says" in fedbench.refused("collect", "moved")
+    assert contents(moved) == before
+
+
 def test_ctrl_c_is_an_interruption_though_what_it_leaves_half_done_fails(fedbench: Call) -> None:
     """OmegaConf, interrupted in a list that it fills, raises an AttributeError on its way out."""
     Path("half.py").write_text("try:\n    raise KeyboardInterrupt\nfinally:\n    None.missing\n")
