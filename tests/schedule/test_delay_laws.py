@@ -24,7 +24,7 @@ def sample(seed: int = 1, **delay) -> np.ndarray:
 @pytest.mark.parametrize(
     ("delay", "cdf"),
     [
-        ({"name": "uniform", "a": 0.5, "b": 1.5}, stats.uniform(0.5, 1.0).cdf),
+        ({"name": "uniform", "a": 0.5, "b": 2.5}, stats.uniform(0.5, 2.0).cdf),
         ({"name": "half_normal", "sd": 2.0, "min": 0.25}, stats.halfnorm(0.25, 2.0).cdf),
         ({"name": "exponential", "mean": 3.0}, stats.expon(0, 3.0).cdf),
         ({"name": "lognormal", "mu": 0.5, "sigma": 0.7}, stats.lognorm(0.7, 0, np.exp(0.5)).cdf),
