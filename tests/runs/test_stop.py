@@ -46,9 +46,13 @@ def start(place: Path, *words: str) -> subprocess.Popen:
     (place / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "fedbench", *COMMON, *words]
     errors = (place / "errors").open("w")
-    return subprocess.Popen(
-        command, cwd=place, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # inherited; below nohup it is ignored
+    try:
+        return subprocess.Popen(
+            command, cwd=place, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def until(process: subprocess.Popen, place: Path, pattern: str, count: int) -> None:
