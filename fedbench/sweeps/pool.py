@@ -92,8 +92,7 @@ def prepare() -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # which the tracker outlives then
         try:
             resource_tracker.ensure_running()  # which unblocks SIGINT, so it comes first
-            mask = {*before, signal.SIGINT}  # until the server has imported
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until the server has imported
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -15,6 +15,6 @@ with Loading():
 __all__ = ["pool", "run"]
 
 atexit.register(os._exit, 0)  # whoever waits for its output does not wait until its modules are taken apart
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `pool.prepare` has blocked it
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})  # `pool.prepare` has blocked them
