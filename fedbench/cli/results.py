@@ -115,8 +115,9 @@ def collect(argv: Sequence[str]) -> int:
         if not any(run.has(SUMMARY) for run in find_runs(directory)):
             raise ConfigError("SWEEP_DIR", directory, f"{must}; it holds no runs")
     places = [Path(run.directory) for run in listed(directory)]
-    kept = (directory / ROUNDS_CSV).is_file() and (directory / ROUNDS_CSV).read_text().count("\n") > 1
-    if kept and places and not any(place.is_dir() for place in places):
+    kept = directory / ROUNDS_CSV
+    away = bool(places) and not any(place.is_dir() for place in places)
+    if away and kept.is_file() and kept.read_text().count("\n") > 1:
         gone = f"none of its runs is where its list says, such as {places[0]}; its tables stay as they are"
         raise ConfigError("SWEEP_DIR", directory, gone)
     settle(places)

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedbench.counting import exact
 from fedbench.data.names import in_order, names_of
 from fedbench.data.options import TASKS
-from fedbench.errors import ConfigError, DataError, some_of
+from fedbench.errors import ConfigError, DataError, shortened, some_of
 
 Feature = tuple[str, str | None]
 """A feature of a table: the column and, of a column of texts, the category for which it is 1."""
@@ -57,9 +57,9 @@ class Dataset:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What pictures call the classes: names, or else the data's own labels; None: 0, 1, 2, ..."""
+        """What pictures call the classes: names, else the data's own labels, cut if long; None: 0, 1, ..."""
         called = self.names or self.labels
-        return None if called is None else tuple(map(str, called))
+        return None if called is None else tuple(shortened(name, 20) for name in called)
 
     def __post_init__(self) -> None:
         place = f"dataset={self.name}"

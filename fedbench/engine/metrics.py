@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedbench.config.config import CONFUSION, EVAL_METRICS, OF_NUMBERS
-from fedbench.errors import ConfigError, DataError, first_line, needs, shortened
+from fedbench.errors import ConfigError, DataError, first_line, needs
 from fedbench.fields import Choice, registered
 from fedbench.files import atomically, drop_unknown_backend
 from fedbench.own_options import call_registered, registering
@@ -197,8 +197,8 @@ def _draw_confusion(counts: np.ndarray, names: Sequence[str] | None, file: Path)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(_WORDS, integer=True))
         if names and len(counts) <= _WORDS:
-            axis.set_ticks(range(len(names)), [shortened(name, 20) for name in names], parse_math=False)
-    axes.tick_params("x", rotation=90 if names and max(map(len, names)) > 3 else 0)
+            axis.set_ticks(range(len(names)), names, parse_math=False)
+            axes.tick_params("x", rotation=90 if max(map(len, names)) > 3 else 0)
     for (row, column), count in np.ndenumerate(counts) if len(counts) <= _WORDS else ():
         colour = "white" if count > counts.max() / 2 else "black"
         axes.text(column, row, f"{count}", ha="center", va="center", color=colour, fontsize=7)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedbench.config import imports
 from fedbench.config.config import Config, flat
 from fedbench.config.options import build
-from fedbench.errors import DataError, shortened
+from fedbench.errors import DataError
 from fedbench.figures import caption
 from fedbench.figures.lines import PlotOptions
 from fedbench.figures.page import Drawing, Page, sheet
@@ -105,6 +105,6 @@ def _draw(counts: Ints, names: Sequence[str] | None, width: str, text: Sequence[
     )
     ax.yaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
     if names and classes <= _NAMED:
-        ax.set_yticks(range(classes), [shortened(name, 20) for name in names], parse_math=False)
+        ax.set_yticks(range(classes), names, parse_math=False)
     page.figure.align_ylabels([above, ax])
     return page

@@ -245,7 +245,7 @@ class _Worker:
 
 def _serve(work: Work, following: Any, states: Any, stopping: Any, worker: _Worker) -> None:
     """Compute one run after another, until there are no more, or all stop before it begins."""
-    os.setpgrp()  # Ctrl-C reaches only the parent, which stops each worker once
+    os.setpgrp()  # Ctrl-C and a hangup reach only the parent, which stops each worker once
     os.environ.clear()
     os.environ.update(worker.environment)  # the fork server may have been started under another one
     descriptor = os.open(worker.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

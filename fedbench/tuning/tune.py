@@ -105,12 +105,13 @@ def _edges(task: Task, found: Selection, again: str, allowed: Callable[[Task, Po
     interval, nor beyond the values of a key that is no step size."""
     ahead = task.next(found, extends=True)
     for key, side in found.edges.items():
+        extends = any(grid[key] != [found.winner[key]] for grid in ahead)
         value, up = float(str(found.winner[key])), 1 if side == "high" else -1
         near = [value + up * (abs(value) or 1) * 1e-6, round(value) + up]  # the latter: of integers
-        if not any(allowed(task, {**found.winner, key: beyond}) for beyond in near):
+        if not extends and not any(allowed(task, {**found.winner, key: beyond}) for beyond in near):
             continue
         wider = "a wider interval" if isinstance(task.space[key], Range) else "a wider grid"
-        wider += f" or {again}" if any(grid[key] != [found.winner[key]] for grid in ahead) else ""
+        wider += f" or {again}" if extends else ""
         end = f"{task.named['algorithm']}: {key} is at the {side} end of what was tried"
         yield f"{end}; {wider} may find better"
 
